@@ -1,0 +1,57 @@
+"""Arguments that are numbers or names, checked once, with errors that say what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def number(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    infinite: bool = False,
+) -> float:
+    """`value` as a float, or a `ValueError` that names the argument and its range.
+
+    >>> number("gamma", -1, at_least=0.0)
+    Traceback (most recent call last):
+    ...
+    ValueError: gamma must be a finite number of at least 0.0; got -1
+    """
+    wanted = "a number" if infinite else "a finite number"
+    if above is not None:
+        wanted += f" above {above}"
+    if at_least is not None:
+        wanted += f" of at least {at_least}"
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be {wanted}; got {value!r}") from None
+    good = not math.isnan(result) and (infinite or math.isfinite(result))
+    good = good and (above is None or result > above)
+    good = good and (at_least is None or result >= at_least)
+    if not good or isinstance(value, bool):
+        raise ValueError(f"{name} must be {wanted}; got {value!r}")
+    return result
+
+
+def whole(name: str, value: int) -> int:
+    """`value` as an int of at least 1, or a `ValueError` that names the argument."""
+    try:
+        good = not isinstance(value, bool) and int(value) == value and value >= 1
+    except (TypeError, ValueError, OverflowError):
+        good = False
+    if not good:
+        raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
+    return int(value)
+
+
+def one_of(name: str, value: str, choices: Sequence[str]) -> str:
+    """`value`, if it is one of `choices`, or a `ValueError` that lists them."""
+    if value not in choices:
+        listed = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}")
+    return value

@@ -1,0 +1,150 @@
+"""What a loss is called with, checked: every complaint names the argument and what it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Arguments:
+    """The arguments of one call. Making one checks them."""
+
+    embeddings: Tensor
+    labels: Tensor | None = None
+    similar: Tensor | None = None
+    ignore: Tensor | None = None
+    reference: Tensor | None = None
+    reference_labels: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _check_embeddings("embeddings", self.embeddings)
+        if self.reference is not None:
+            self._check_reference(self.reference)
+        if self.reference is None and self.reference_labels is not None:
+            raise ValueError("reference_labels were given without a reference")
+        if (self.labels is None) == (self.similar is None):
+            raise ValueError(
+                "give either labels or similar=, to say which pairs are similar; got "
+                + ("neither" if self.labels is None else "both")
+            )
+        if self.labels is not None:
+            self._check_labels(self.labels)
+        elif self.reference_labels is not None:
+            raise ValueError("reference_labels go with labels, not with similar=")
+        for name, matrix in (("similar", self.similar), ("ignore", self.ignore)):
+            if matrix is not None:
+                self._check_matrix(name, matrix)
+
+    @property
+    def columns(self) -> Tensor:
+        """The second set: the reference, or the batch itself."""
+        return self.embeddings if self.reference is None else self.reference
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of values: float64 if an input is, else float32."""
+        double = torch.float64 in (self.embeddings.dtype, self.columns.dtype)
+        return torch.float64 if double else torch.float32
+
+    def similar_pairs(self) -> Tensor:
+        """(B, R), True where two examples are similar. The diagonal means nothing in a batch."""
+        if self.similar is not None:
+            return self.similar
+        assert self.labels is not None
+        others = self.labels if self.reference_labels is None else self.reference_labels
+        if self.labels.dim() == 2:
+            return self.labels.to(torch.float64) @ others.to(torch.float64).T > 0
+        return self.labels.to(torch.int64)[:, None] == others.to(torch.int64)
+
+    def _check_reference(self, reference: Tensor) -> None:
+        _check_embeddings("reference", reference)
+        if reference.shape[1] != self.embeddings.shape[1]:
+            raise ValueError(
+                f"reference must have as many columns as embeddings, {self.embeddings.shape[1]}; "
+                f"got {_what(reference)}"
+            )
+        self._check_device("reference", reference)
+        if self.labels is not None and self.reference_labels is None:
+            raise ValueError("labels with a reference need reference_labels, one per row of it")
+
+    def _check_labels(self, labels: Tensor) -> None:
+        self._check_label_set("labels", labels, "embeddings", len(self.embeddings))
+        others = self.reference_labels
+        if others is None:
+            return
+        self._check_label_set("reference_labels", others, "reference", len(self.columns))
+        if labels.dim() != others.dim() or labels.shape[1:] != others.shape[1:]:
+            raise ValueError(
+                "labels and reference_labels must be of one kind, two integer vectors or two "
+                f"boolean matrices with the same columns; got {_what(labels)} and {_what(others)}"
+            )
+
+    def _check_label_set(self, name: str, labels: object, of: str, length: int) -> None:
+        good = isinstance(labels, Tensor) and (
+            (labels.dim() == 2 and labels.dtype == torch.bool)
+            or (labels.dim() == 1 and _is_integer(labels.dtype))
+        )
+        if not isinstance(labels, Tensor) or not good or len(labels) != length:
+            raise ValueError(
+                f"{name} must be an integer vector of length {length}, one label per row of {of}, "
+                f"or a boolean {length} x C matrix; got {_what(labels)}"
+            )
+        self._check_device(name, labels)
+
+    def _check_matrix(self, name: str, matrix: object) -> None:
+        wanted = (len(self.embeddings), len(self.columns))
+        if (
+            not isinstance(matrix, Tensor)
+            or matrix.dtype != torch.bool
+            or matrix.shape != wanted
+            or matrix.layout != torch.strided
+        ):
+            raise ValueError(
+                f"{name} must be a dense boolean matrix of shape {wanted}; got {_what(matrix)}"
+            )
+        self._check_device(name, matrix)
+        if self.reference is None:
+            uneven = (matrix != matrix.T).nonzero()
+            if len(uneven):
+                i, j = uneven[0].tolist()
+                raise ValueError(
+                    f"{name} must be symmetric within a batch; entries ({i}, {j}) and ({j}, {i}) "
+                    "differ"
+                )
+
+    def _check_device(self, name: str, tensor: Tensor) -> None:
+        if tensor.device != self.embeddings.device:
+            raise ValueError(
+                f"{name} must be on the device of embeddings, {self.embeddings.device}; "
+                f"got {_what(tensor)}"
+            )
+
+
+def _check_embeddings(name: str, x: object) -> None:
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() != 2:
+        raise ValueError(
+            f"{name} must be a floating-point matrix, one example a row; got {_what(x)}"
+        )
+    if x.shape[1] == 0:
+        raise ValueError(f"{name} must have at least one column; got {_what(x)}")
+    bad = (~x.detach().isfinite()).any(1).nonzero()
+    if len(bad):
+        raise ValueError(
+            f"{name} must be finite; {len(bad)} of {len(x)} rows contain NaN or infinity, "
+            f"the first is row {int(bad[0])}"
+        )
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
+def _what(value: object) -> str:
+    """A tensor or another object, in words, for an error."""
+    if not isinstance(value, Tensor):
+        return f"{type(value).__name__} {value!r}" if value is None else type(value).__name__
+    dtype = str(value.dtype).removeprefix("torch.")
+    return f"a {dtype} tensor of shape {tuple(value.shape)} on {value.device}"

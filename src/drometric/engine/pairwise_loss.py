@@ -1,0 +1,134 @@
+"""What all losses over pairs have in common: how they are called, and what they can tell."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from drometric.engine.arguments import Arguments
+from drometric.engine.batch import Batch, read_batch
+from drometric.engine.solution import Solution, attach
+
+
+class PairWeights(NamedTuple):
+    """Pairs and their weights, ordered by (i, j): three vectors of one length."""
+
+    i: Tensor
+    """Row of the embeddings."""
+    j: Tensor
+    """Row of the embeddings, i < j, or of the reference."""
+    weight: Tensor
+    """The pair's weight, above 0."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a loss looked at. Pairs are unordered; ignored ones are not counted."""
+
+    positive_pairs: int
+    negative_pairs: int
+    active_positive_pairs: int
+    active_negative_pairs: int
+    positive_weight: float
+    negative_weight: float
+    effective_pairs: float
+    """(Σp)² / Σp²: how many pairs the weights amount to, 0 where there are none."""
+
+
+class PairwiseLoss(nn.Module, ABC):
+    """A loss over the pairs of a batch, or over pairs across two sets."""
+
+    def __init__(self, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.normalize = normalize
+
+    @abstractmethod
+    def solve(self, batch: Batch) -> Solution:
+        """The value of the loss, its slope in every similarity, and the weight of every pair."""
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        *,
+        similar: Tensor | None = None,
+        ignore: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Tensor:
+        """The loss, a scalar: float64 for float64 embeddings, else float32.
+
+        Args:
+            embeddings: (B, d), floating point, one example a row.
+            labels: (B,) integers, or (B, C) booleans: examples are similar that share a label.
+            similar: instead of labels, (B, B) booleans, symmetric; (B, R) with a reference.
+            ignore: pairs that count as neither positive nor negative, shaped like `similar`.
+                Within a batch the diagonals of both are not read.
+            reference: (R, d), a second set: the pairs are then rows x reference only, and rows
+                are the anchors. It gets a gradient if it wants one. Where it holds the batch
+                itself, use `ignore` to leave out each example's pair with itself.
+            reference_labels: the labels of the reference.
+        """
+        arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
+        batch, solution = self._solve(arguments)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return attach(solution, batch, arguments)
+
+    def weights(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        *,
+        similar: Tensor | None = None,
+        ignore: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> PairWeights:
+        """The pairs that have a weight, and their weights p*.
+
+        A loss that is no robust loss has no p*: its weights are `|∂L/∂s|`.
+        """
+        arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
+        _, solution = self._solve(arguments)
+        i, j = (solution.weight > 0).nonzero(as_tuple=True)
+        return PairWeights(i, j, solution.weight[i, j].to(arguments.dtype))
+
+    def report(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        *,
+        similar: Tensor | None = None,
+        ignore: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Report:
+        """What the loss looks at in these examples.
+
+        A pair is active where its loss is above 0; in a loss that is no sum over pairs, where
+        it has a weight.
+        """
+        arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
+        batch, solution = self._solve(arguments)
+        positive, negative = (mask & batch.unordered for mask in (batch.positive, batch.negative))
+        weight = solution.weight
+        squares = float(weight.square().sum())
+        return Report(
+            positive_pairs=int(positive.sum()),
+            negative_pairs=int(negative.sum()),
+            active_positive_pairs=int((positive & solution.active).sum()),
+            active_negative_pairs=int((negative & solution.active).sum()),
+            positive_weight=float(weight[positive].sum()),
+            negative_weight=float(weight[negative].sum()),
+            effective_pairs=float(weight.sum()) ** 2 / squares if squares > 0 else 0.0,
+        )
+
+    def _solve(self, arguments: Arguments) -> tuple[Batch, Solution]:
+        device = arguments.embeddings.device.type
+        with torch.no_grad(), torch.autocast(device, enabled=False):
+            batch = read_batch(arguments, normalize=self.normalize)
+            return batch, self.solve(batch)

@@ -1,0 +1,60 @@
+"""The framework as the paper writes it: all pairs, all losses, the worst weighting, the slopes.
+
+Slow and plain on purpose. It is what the fast paths are tested against.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from drometric.engine.batch import Batch
+from drometric.engine.solution import Solution
+from drometric.pair_losses import PairLoss
+from drometric.uncertainty.pairs import Pairs, UncertaintySet
+
+
+def solve(
+    batch: Batch, pair_loss: PairLoss, uncertainty: UncertaintySet, *, drop_zero_loss: bool
+) -> Solution:
+    """F(θ) = max over p in U of Σ p_ij l_ij(θ), eq. (1), and its slopes p* l'."""
+    row, column = batch.unordered.nonzero(as_tuple=True)
+    positive = batch.positive[row, column]
+    similarity = batch.similarity[row, column]
+    loss, slope = torch.empty_like(similarity), torch.empty_like(similarity)
+    loss[positive], slope[positive] = pair_loss.positive(similarity[positive])
+    loss[~positive], slope[~positive] = pair_loss.negative(similarity[~positive])
+
+    pairs = Pairs(
+        loss=loss,
+        positive=positive,
+        row=row,
+        column=column,
+        rows=batch.similarity.shape[0],
+        columns=batch.similarity.shape[1],
+        within=batch.within,
+        labels=batch.labels,
+        reference_labels=batch.reference_labels,
+    )
+    kept = loss > 0 if drop_zero_loss else torch.ones_like(positive)
+    value, weight = loss.new_zeros(()), torch.zeros_like(loss)
+    if bool(kept.any()):
+        worst = uncertainty.worst_case(pairs.keep(kept))
+        if worst.weight.shape != pairs.loss[kept].shape or worst.value.dim() != 0:
+            raise ValueError(
+                f"{type(uncertainty).__name__}.worst_case must return a scalar and one weight per "
+                f"pair ({int(kept.sum())}); got shapes {tuple(worst.value.shape)} and "
+                f"{tuple(worst.weight.shape)}"
+            )
+        value, weight[kept] = worst
+
+    def as_matrix(entries: torch.Tensor) -> torch.Tensor:
+        matrix = entries.new_zeros(batch.similarity.shape)
+        matrix[row, column] = entries
+        return matrix
+
+    return Solution(
+        value=value,
+        slope=as_matrix(weight * slope),
+        weight=as_matrix(weight),
+        active=as_matrix(loss > 0),
+    )

@@ -1,0 +1,144 @@
+"""Pair losses: what one pair of examples costs, given its similarity.
+
+A pair loss has two methods, `positive` for pairs that are similar and `negative` for pairs that
+are not. Each takes similarities of any shape and returns the losses and their slopes (the
+derivative of the loss in the similarity). To add one, write those two methods:
+
+>>> import torch
+>>> class Squared:
+...     def positive(self, similarity):
+...         return (1 - similarity) ** 2, -2 * (1 - similarity)
+...     def negative(self, similarity):
+...         return (1 + similarity) ** 2, 2 * (1 + similarity)
+>>> from drometric import RobustPairLoss, TopK
+>>> loss = RobustPairLoss(Squared(), TopK(k=2))
+>>> loss(torch.eye(3), torch.tensor([0, 0, 1]))
+tensor(1.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from drometric.checks import number
+
+
+@runtime_checkable
+class PairLoss(Protocol):
+    """What a similarity costs: loss and slope of similar and of dissimilar pairs."""
+
+    def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and slope of pairs that are similar."""
+        ...
+
+    def negative(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and slope of pairs that are not similar."""
+        ...
+
+
+def check_pair_loss(pair_loss: object) -> None:
+    """A pair loss, not its class or its name, or a `ValueError`."""
+    if isinstance(pair_loss, type) or not isinstance(pair_loss, PairLoss):
+        raise ValueError(
+            "pair_loss must be an object with methods positive and negative, such as Margin(); "
+            f"got {pair_loss!r}"
+        )
+
+
+@dataclass(frozen=True)
+class Margin:
+    """The margin loss: `[m + λ - s]+` for a positive pair, `[m + s - λ]+` for a negative one.
+
+    Positive pairs should be more similar than `threshold + margin`, negative pairs less similar
+    than `threshold - margin`. At the kink the slope is 0. (Wu et al. 2017, in the form of the
+    paper's section 3.2: `l_ij = [m + y_ij (λ - S_ij)]+` with y = ±1.)
+
+    Args:
+        margin: m, half the width of the band between the two signs.
+        threshold: λ, the similarity in the middle of that band.
+
+    >>> import torch
+    >>> Margin().negative(torch.tensor([0.2, 0.5]))
+    (tensor([0.0000, 0.2000]), tensor([0., 1.]))
+    """
+
+    margin: float = 0.2
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        number("margin", self.margin)
+        number("threshold", self.threshold)
+
+    def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        excess = self.margin + (self.threshold - similarity)
+        return excess.clamp(min=0), -(excess > 0).to(excess.dtype)
+
+    def negative(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        excess = self.margin + (similarity - self.threshold)
+        return excess.clamp(min=0), (excess > 0).to(excess.dtype)
+
+
+@dataclass(frozen=True)
+class Binomial:
+    """The binomial deviance: smooth, and steeper for negative pairs than for positive ones.
+
+    `2/β log(1 + e^{-β(s-λ)})` for a positive pair, `2/α log(1 + e^{α(s-λ)})` for a negative one
+    (Yi et al. 2014). Never zero, so `zero_loss="drop"` drops only what underflows.
+
+    Args:
+        scale_positive: β, how sharply positive pairs are told from the threshold.
+        scale_negative: α, the same for negative pairs.
+        threshold: λ.
+    """
+
+    scale_positive: float = 2.0
+    scale_negative: float = 40.0
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        number("scale_positive", self.scale_positive, above=0.0)
+        number("scale_negative", self.scale_negative, above=0.0)
+        number("threshold", self.threshold)
+
+    def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        loss, slope = _deviance(self.scale_positive, self.threshold - similarity)
+        return loss, -slope
+
+    def negative(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        return _deviance(self.scale_negative, similarity - self.threshold)
+
+
+def _deviance(scale: float, excess: Tensor) -> tuple[Tensor, Tensor]:
+    exponent = scale * excess
+    # logaddexp rather than softplus, which is linear beyond a cut-off and wrong there by 2e-9.
+    loss = torch.logaddexp(exponent, torch.zeros_like(exponent))
+    return 2 / scale * loss, 2 * torch.sigmoid(exponent)
+
+
+@dataclass(frozen=True)
+class Contrastive:
+    """The contrastive loss: `[1 - s]+` for a positive pair, `[s - λ]+` for a negative one.
+
+    Positive pairs are pulled together without end, negative pairs pushed apart until they are
+    less similar than `threshold` (Hadsell et al. 2006, in similarities). At a kink the slope is 0.
+
+    Args:
+        threshold: λ, below which a negative pair costs nothing.
+    """
+
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        number("threshold", self.threshold)
+
+    def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        excess = 1 - similarity
+        return excess.clamp(min=0), -(excess > 0).to(excess.dtype)
+
+    def negative(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        excess = similarity - self.threshold
+        return excess.clamp(min=0), (excess > 0).to(excess.dtype)
