@@ -77,7 +77,8 @@ def _check_gamma(name: str, gamma: float | Tensor) -> None:
 
 
 def _per_anchor(name: str, gamma: float | Tensor, pairs: Pairs) -> Tensor:
-    vector = torch.as_tensor(gamma).to(pairs.loss).reshape(-1)
+    loss = pairs.loss
+    vector = torch.as_tensor(gamma, dtype=loss.dtype, device=loss.device).reshape(-1)
     if len(vector) not in (1, pairs.rows):
         raise ValueError(
             f"{name} must be a number or have one entry per anchor ({pairs.rows}); "
