@@ -114,9 +114,11 @@ class Binomial:
 
 def _deviance(scale: float, excess: Tensor) -> tuple[Tensor, Tensor]:
     exponent = scale * excess
-    # logaddexp rather than softplus, which is linear beyond a cut-off and wrong there by 2e-9.
-    loss = torch.logaddexp(exponent, torch.zeros_like(exponent))
-    return 2 / scale * loss, 2 * torch.sigmoid(exponent)
+    # Not softplus, which is linear beyond a cut-off and wrong there by 2e-9, nor logaddexp and
+    # sigmoid, whose last bit depends on where in the tensor an entry stands: ties must stay ties.
+    small = torch.exp(-exponent.abs())
+    loss = exponent.clamp(min=0) + small.log1p()
+    return 2 / scale * loss, 2 * torch.where(exponent > 0, 1.0, small) / (1 + small)
 
 
 @dataclass(frozen=True)

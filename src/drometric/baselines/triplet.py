@@ -58,6 +58,8 @@ class Triplet(PairwiseLoss):
 
     def _hardest(self, s: Tensor, batch: Batch) -> Tensor:
         both = batch.positive.any(1) & batch.negative.any(1)
+        if not bool(both.any()):
+            return s.sum() * 0
         positive, negative = batch.positive[both], batch.negative[both]
         excess = (
             s[both].masked_fill(~negative, -torch.inf).amax(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -74,9 +74,12 @@ class PairwiseLoss(nn.Module, ABC):
             reference_labels: the labels of the reference.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        batch, solution = self._solve(arguments)
+        batch, solution = self._read_and_solve(arguments)
         with torch.autocast(embeddings.device.type, enabled=False):
             return attach(solution, batch, arguments)
+
+    if TYPE_CHECKING:  # nn.Module's own __call__ tells a type checker nothing
+        __call__ = forward
 
     def weights(
         self,
@@ -93,9 +96,10 @@ class PairwiseLoss(nn.Module, ABC):
         A loss that is no robust loss has no p*: its weights are `|∂L/∂s|`.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        _, solution = self._solve(arguments)
-        i, j = (solution.weight > 0).nonzero(as_tuple=True)
-        return PairWeights(i, j, solution.weight[i, j].to(arguments.dtype))
+        _, solution = self._read_and_solve(arguments)
+        weight = solution.weight.to(arguments.dtype)
+        i, j = (weight > 0).nonzero(as_tuple=True)
+        return PairWeights(i, j, weight[i, j])
 
     def report(
         self,
@@ -113,7 +117,7 @@ class PairwiseLoss(nn.Module, ABC):
         it has a weight.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        batch, solution = self._solve(arguments)
+        batch, solution = self._read_and_solve(arguments)
         positive, negative = (mask & batch.unordered for mask in (batch.positive, batch.negative))
         weight = solution.weight
         squares = float(weight.square().sum())
@@ -127,7 +131,7 @@ class PairwiseLoss(nn.Module, ABC):
             effective_pairs=float(weight.sum()) ** 2 / squares if squares > 0 else 0.0,
         )
 
-    def _solve(self, arguments: Arguments) -> tuple[Batch, Solution]:
+    def _read_and_solve(self, arguments: Arguments) -> tuple[Batch, Solution]:
         device = arguments.embeddings.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             batch = read_batch(arguments, normalize=self.normalize)

@@ -5,6 +5,7 @@ equal pairs must come out equal, so that ties are ties. Ordinary products don't 
 rounding depends on the order of summation. So every row is cut into three slices of few bits;
 products of slices are then exact in float64 in any order, and six of them, added in a fixed
 order, give the similarity to float64's precision (the error-free splitting of Ozaki et al. 2012).
+Entries some 2^60 times smaller than the largest of their row count as 0.
 """
 
 from __future__ import annotations

@@ -32,11 +32,8 @@ def differentiate(batch: Batch, objective: Callable[[Tensor], Tensor]) -> Soluti
 
     It has no p*: the weight of a pair is `|∂L/∂s|`, and a pair with a weight is active.
     """
-    with torch.enable_grad():
-        similarity = batch.similarity.detach().requires_grad_()
-        value = objective(similarity)
-        (slope,) = torch.autograd.grad(value, similarity, materialize_grads=True)
-    return from_slope(batch, value.detach(), slope)
+    slope, value = torch.func.grad_and_value(objective)(batch.similarity)
+    return from_slope(batch, value, slope)
 
 
 def from_slope(batch: Batch, value: Tensor, slope: Tensor) -> Solution:

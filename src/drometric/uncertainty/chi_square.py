@@ -37,14 +37,16 @@ class ChiSquare:
         m = int(hard.sum())
         if bool(cut == top):
             return WorstCase(top, hard.to(loss) / m)
-        mean = loss[hard].mean()
-        deviation = torch.where(hard, loss - mean, 0.0)
+        # From 0 at the top to -1 at the cut, so that neither rounding nor underflow tells.
+        excess = torch.where(hard, (loss - top) / (top - cut), 0.0)
+        mean = excess.sum() / m
+        deviation = torch.where(hard, excess - mean, 0.0)
         # Σp² - 1/m, what the ball leaves for uneven weights, without cancellation at m = n.
         room = max((m - n) / (n * m) + 2 * self.rho / n**2, 0.0)
         spread = deviation.square().sum()
         step = (room / spread).sqrt()
         weight = torch.where(hard, (1 / m + step * deviation).clamp(min=0), 0.0)
-        return WorstCase(mean + step * spread, weight)
+        return WorstCase(top + (top - cut) * (mean + step * spread), weight)
 
 
 def _cut(loss: Tensor, rho: float) -> Tensor:

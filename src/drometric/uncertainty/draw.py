@@ -17,6 +17,8 @@ def draw(weight: Tensor, count: Tensor, generator: torch.Generator | None) -> tu
         Rows and columns of the draws, row by row.
     """
     most = int(count.max()) if len(count) else 0
+    if most == 0:
+        return count.new_empty(0), count.new_empty(0)
     source = generator.device if generator is not None else torch.device("cpu")
     uniform = torch.rand(
         len(weight), most, dtype=torch.float64, device=source, generator=generator

@@ -53,5 +53,5 @@ class KL:
 def kl_worst_case(loss: Tensor, gamma: float) -> WorstCase:
     """The soft maximum of one group of losses."""
     everything = torch.ones_like(loss, dtype=torch.bool)[None]
-    value, weight = soft_maximum(loss[None], loss.new_tensor([gamma]), everything)
+    value, weight = soft_maximum(loss[None], torch.full_like(loss[:1], gamma), everything)
     return WorstCase(value[0], weight[0])
