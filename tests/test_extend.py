@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from drometric import Contrastive, Margin, RobustPairLoss
+from drometric import Contrastive, Margin, RobustPairLoss, Uniform
 from drometric.uncertainty import UncertaintySet
 
 PAGE = Path(__file__).parents[1] / "docs" / "extend.md"
@@ -88,3 +88,34 @@ def test_the_pair_loss_of_the_page_takes_at_most_ten_lines(page: dict[str, Any])
     examples = doctest.DocTestParser().get_examples(PAGE.read_text(encoding="utf-8"))
     (source,) = [e.source for e in examples if "class Squared" in e.source]
     assert len([line for line in source.splitlines() if line.strip()]) <= 10
+
+
+def test_a_pair_loss_may_return_any_dtype() -> None:
+    class Step:
+        """A hinge whose author returned the slope as it came: a boolean tensor."""
+
+        def positive(self, similarity: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (1 - similarity).clamp(min=0).float(), -(similarity < 1).int()
+
+        def negative(self, similarity: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (similarity - 0.5).clamp(min=0), similarity > 0.5
+
+    embeddings, labels = random_batch(4)
+    results = []
+    for pair_loss in (Step(), Contrastive()):
+        x = embeddings.clone().requires_grad_()
+        RobustPairLoss(pair_loss, Uniform())(x, labels).backward()
+        results.append(x.grad)
+    torch.testing.assert_close(*results, rtol=0, atol=1e-6)
+
+
+def test_a_pair_loss_of_the_wrong_shape_is_told_so() -> None:
+    class Mean:
+        def positive(self, similarity: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (1 - similarity).mean(), -torch.ones_like(similarity)
+
+        negative = positive
+
+    embeddings, labels = random_batch(4)
+    with pytest.raises(ValueError, match=r"Mean\.positive must return two tensors, losses and"):
+        RobustPairLoss(Mean(), Uniform())(embeddings, labels)

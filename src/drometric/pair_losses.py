@@ -49,6 +49,23 @@ def check_pair_loss(pair_loss: object) -> None:
         )
 
 
+def evaluate(pair_loss: PairLoss, similarity: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
+    """The losses and slopes of a vector of pairs, some of them positive."""
+    loss, slope = torch.empty_like(similarity), torch.empty_like(similarity)
+    for mask, of_sign in ((positive, pair_loss.positive), (~positive, pair_loss.negative)):
+        given = similarity[mask]
+        found = of_sign(given)
+        shapes = [tuple(part.shape) for part in found] if isinstance(found, tuple | list) else found
+        if shapes != [tuple(given.shape)] * 2:
+            raise ValueError(
+                f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses "
+                f"and slopes, shaped like the similarities that it is given, {tuple(given.shape)}; "
+                f"got {shapes!r}"
+            )
+        loss[mask], slope[mask] = (part.to(similarity) for part in found)
+    return loss, slope
+
+
 @dataclass(frozen=True)
 class Margin:
     """The margin loss: `[m + λ - s]+` for a positive pair, `[m + s - λ]+` for a negative one.

@@ -53,8 +53,8 @@ class HAP2S(PairwiseLoss):
         q_negative = _softmax(hardness[1], batch.negative)
 
         def objective(s: Tensor) -> Tensor:
-            excess = ((q_negative - q_positive) * s).sum(1) + self.margin
-            return reduce(torch.where(both, excess, 0.0).relu(), self.reduction)
+            excess = ((q_negative - q_positive) * s)[both].sum(1) + self.margin
+            return reduce(excess.relu(), self.reduction, len(s))
 
         return differentiate(batch, objective)
 

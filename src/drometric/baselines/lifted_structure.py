@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from drometric.baselines.per_anchor import check_reduction, log_sum_exp, reduce
@@ -47,8 +46,9 @@ class LiftedStructure(PairwiseLoss):
         both = (positive > 0).any(1) & (negative > 0).any(1)
 
         def objective(s: Tensor) -> Tensor:
-            per_anchor = log_sum_exp(self.margin - s, positive) + log_sum_exp(s, negative)
-            return reduce(torch.where(both, per_anchor, 0.0).relu(), self.reduction)
+            of_positives = log_sum_exp(self.margin - s[both], positive[both])
+            of_negatives = log_sum_exp(s[both], negative[both])
+            return reduce((of_positives + of_negatives).relu(), self.reduction, len(s))
 
         return differentiate(batch, objective)
 

@@ -8,7 +8,7 @@ from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, from_slope
 from drometric.mining.mined import Miner, check_miner
-from drometric.pair_losses import PairLoss, check_pair_loss
+from drometric.pair_losses import PairLoss, check_pair_loss, evaluate
 
 
 class MinedPairLoss(PairwiseLoss):
@@ -36,20 +36,16 @@ class MinedPairLoss(PairwiseLoss):
         self.miner = miner
 
     def solve(self, batch: Batch) -> Solution:
-        positive, negative = self.miner.mine(batch)
-        total = (positive.sum() + negative.sum()).clamp(min=1)
-        value = batch.similarity.new_zeros(())
-        slope = torch.zeros_like(batch.similarity)
-        for count, of_pair in (
-            (positive, self.pair_loss.positive),
-            (negative, self.pair_loss.negative),
-        ):
-            taken = count > 0
-            loss, steepness = of_pair(batch.similarity[taken])
-            share = count[taken] / total
-            value = value + (share * loss).sum()
-            slope[taken] += share * steepness
-        return from_slope(batch, value, slope)
+        mined = self.miner.mine(batch)
+        count = mined.positive + mined.negative
+        taken = count > 0
+        loss, steepness = evaluate(
+            self.pair_loss, batch.similarity[taken], mined.positive[taken] > 0
+        )
+        share = count[taken] / count.sum()
+        slope = torch.zeros_like(count)
+        slope[taken] = share * steepness
+        return from_slope(batch, (share * loss).sum(), slope)
 
     def extra_repr(self) -> str:
         return f"{self.pair_loss}, {self.miner}"

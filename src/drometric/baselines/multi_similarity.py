@@ -54,7 +54,8 @@ class MultiSimilarity(PairwiseLoss):
             excess = s - self.threshold
             of_positives = log_sum_exp(-self.alpha * excess, positive, plus_one=True)
             of_negatives = log_sum_exp(self.beta * excess, negative, plus_one=True)
-            return reduce(of_positives / self.alpha + of_negatives / self.beta, self.reduction)
+            per_anchor = of_positives / self.alpha + of_negatives / self.beta
+            return reduce(per_anchor, self.reduction, len(s))
 
         return differentiate(batch, objective)
 

@@ -13,24 +13,18 @@ def check_reduction(reduction: str) -> str:
     return one_of("reduction", reduction, ("mean", "sum"))
 
 
-def reduce(per_anchor: Tensor, reduction: str) -> Tensor:
-    """The mean over all anchors, 0 where there is none, or the sum."""
+def reduce(per_anchor: Tensor, reduction: str, anchors: int) -> Tensor:
+    """The sum, or the mean over all anchors: those left out of `per_anchor` count as 0."""
     total = per_anchor.sum()
-    return total / max(len(per_anchor), 1) if reduction == "mean" else total
+    return total / max(anchors, 1) if reduction == "mean" else total
 
 
 def log_sum_exp(exponent: Tensor, count: Tensor, *, plus_one: bool = False) -> Tensor:
-    """`log Σ count e^exponent` of each row, with a further e^0 in the sum if `plus_one`.
+    """`log Σ count e^exponent` of each row, or `log(1 + Σ …)`.
 
-    Finite, with a gradient of zeros, also for a row that counts nothing: such rows of a sum
-    without `plus_one` are for the caller to leave out.
+    Without the one, every row must count something: -∞ has no gradient.
     """
-    weighted = exponent + count.log()
-    filled = (count > 0).any(1)
-    # A row of -∞ only has no gradient (NaN): it is replaced before, not after.
-    weighted = torch.where(count > 0, weighted, -torch.inf)
-    weighted = torch.where(filled[:, None], weighted, 0.0 * exponent)
+    weighted = torch.where(count > 0, exponent + count.log(), -torch.inf)
     if plus_one:
-        weighted = torch.cat([weighted, torch.zeros_like(weighted[:, :1])], dim=1)
-        return torch.where(filled, weighted.logsumexp(1), 0.0)
+        weighted = torch.nn.functional.pad(weighted, (0, 1), value=0.0)
     return weighted.logsumexp(1)

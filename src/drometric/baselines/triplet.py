@@ -66,7 +66,7 @@ class Triplet(PairwiseLoss):
             - s[both].masked_fill(~positive, torch.inf).amin(1)
             + self.margin
         )
-        return reduce(excess.relu(), "sum") / max(len(s), 1)
+        return reduce(excess.relu(), "mean", len(s))
 
     def extra_repr(self) -> str:
         return f"margin={self.margin}, triplets={self.triplets!r}"

@@ -9,7 +9,7 @@ import torch
 
 from drometric.engine.batch import Batch
 from drometric.engine.solution import Solution
-from drometric.pair_losses import PairLoss
+from drometric.pair_losses import PairLoss, evaluate
 from drometric.uncertainty.pairs import Pairs, UncertaintySet
 
 
@@ -20,9 +20,7 @@ def solve(
     row, column = batch.unordered.nonzero(as_tuple=True)
     positive = batch.positive[row, column]
     similarity = batch.similarity[row, column]
-    loss, slope = torch.empty_like(similarity), torch.empty_like(similarity)
-    loss[positive], slope[positive] = pair_loss.positive(similarity[positive])
-    loss[~positive], slope[~positive] = pair_loss.negative(similarity[~positive])
+    loss, slope = evaluate(pair_loss, similarity, positive)
 
     pairs = Pairs(
         loss=loss,

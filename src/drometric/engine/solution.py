@@ -48,8 +48,8 @@ def attach(solution: Solution, batch: Batch, arguments: Arguments) -> Tensor:
     value = solution.value.to(arguments.dtype)
     if not bool(value.isfinite()):
         raise ValueError(
-            f"the loss, {float(solution.value):.3g}, overflows {value.dtype}: make the embeddings "
-            "or the parameters of the loss smaller, or use normalize=True"
+            f"the loss is {float(solution.value):.3g}, which is no finite {value.dtype}: make the "
+            "embeddings or the parameters of the loss smaller, or use normalize=True"
         )
     sources = {"embeddings": arguments.embeddings, "reference": arguments.reference}
     wanted = {

@@ -15,8 +15,9 @@ class BalancedTopK:
 
     The ⌊K/2⌋ hardest positive and the K - ⌊K/2⌋ hardest negative pairs, each cut to what there
     is. Each sign has half of the weight, however many pairs it has; where one sign gives no pair
-    the other has it all (K = 1 chooses a negative pair only). (The paper prints a plain sum over at most K pairs and runs their mean:
-    the same while both signs have K/2 pairs.) Ties as in `TopK`.
+    the other has it all (K = 1 chooses a negative pair only). The paper prints a plain sum over
+    at most K pairs and runs their mean: the same while both signs have K/2 pairs. Ties as in
+    `TopK`.
 
     Args:
         k: K itself, or
