@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from numbers import Integral, Real
 
 
 def number(
@@ -26,25 +28,21 @@ def number(
         wanted += f" above {above}"
     if at_least is not None:
         wanted += f" of at least {at_least}"
-    try:
-        result = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be {wanted}; got {value!r}") from None
+    result = math.nan
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            result = float(value)
     good = not math.isnan(result) and (infinite or math.isfinite(result))
     good = good and (above is None or result > above)
     good = good and (at_least is None or result >= at_least)
-    if not good or isinstance(value, bool):
+    if not good:
         raise ValueError(f"{name} must be {wanted}; got {value!r}")
     return result
 
 
 def whole(name: str, value: int) -> int:
     """`value` as an int of at least 1, or a `ValueError` that names the argument."""
-    try:
-        good = not isinstance(value, bool) and int(value) == value and value >= 1
-    except (TypeError, ValueError, OverflowError):
-        good = False
-    if not good:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
     return int(value)
 
@@ -54,4 +52,11 @@ def one_of(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}; got {value!r}")
+    return value
+
+
+def switch(name: str, value: bool) -> bool:
+    """`value`, if it is True or False, or a `ValueError`."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False; got {value!r}")
     return value

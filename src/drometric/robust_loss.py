@@ -59,6 +59,3 @@ class RobustPairLoss(PairwiseLoss):
         return reference.solve(
             batch, self.pair_loss, self.uncertainty, drop_zero_loss=self.zero_loss == "drop"
         )
-
-    def extra_repr(self) -> str:
-        return f"{self.pair_loss}, {self.uncertainty}, zero_loss={self.zero_loss!r}"

@@ -187,7 +187,7 @@ def test_the_ends_of_the_random_numbers_draw_nothing_impossible(
 
 def test_distance_weighted_needs_directions() -> None:
     loss = MinedPairLoss(Margin(), DistanceWeighted())
-    with pytest.raises(ValueError, match="at least 2 columns; got 1 columns"):
+    with pytest.raises(ValueError, match="at least 2 columns for DistanceWeighted; got d = 1"):
         loss(torch.ones(3, 1), torch.tensor([0, 0, 1]))
     loss = MinedPairLoss(Margin(), DistanceWeighted(), normalize=False)
     with pytest.raises(ValueError, match="normalize=False"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from drometric.baselines.per_anchor import check_reduction, reduce
@@ -10,6 +9,7 @@ from drometric.checks import number, one_of
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, differentiate
+from drometric.uncertainty.soft_maximum import soft_maximum
 
 
 class HAP2S(PairwiseLoss):
@@ -48,29 +48,22 @@ class HAP2S(PairwiseLoss):
 
     def solve(self, batch: Batch) -> Solution:
         both = batch.positive.any(1) & batch.negative.any(1)
-        hardness = self._log_weights(batch)
-        q_positive = _softmax(hardness[0], batch.positive)
-        q_negative = _softmax(hardness[1], batch.negative)
+        q = self._weights(batch)
 
         def objective(s: Tensor) -> Tensor:
-            excess = ((q_negative - q_positive) * s)[both].sum(1) + self.margin
+            excess = (q * s)[both].sum(1) + self.margin
             return reduce(excess.relu(), self.reduction, len(s))
 
         return differentiate(batch, objective)
 
-    def _log_weights(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _weights(self, batch: Batch) -> Tensor:
+        """q / Σ q of each anchor's negatives, less that of its positives."""
         if self.weighting == "exponential":
-            return -batch.similarity / self.gamma, batch.similarity / self.gamma
-        log_distance = batch.squared_distance.sqrt().log1p()
-        return 10 * log_distance, -20 * log_distance
-
-    def extra_repr(self) -> str:
-        return (
-            f"gamma={self.gamma}, margin={self.margin}, weighting={self.weighting!r}, "
-            f"reduction={self.reduction!r}"
-        )
-
-
-def _softmax(exponent: Tensor, mask: Tensor) -> Tensor:
-    """e^exponent over each row's mask, summing up to 1; zeros for an empty row."""
-    return exponent.masked_fill(~mask, -torch.inf).softmax(1).nan_to_num(0.0)
+            of_positives, of_negatives, gamma = -batch.similarity, batch.similarity, self.gamma
+        else:
+            log_distance = batch.squared_distance.sqrt().log1p()
+            of_positives, of_negatives, gamma = 10 * log_distance, -20 * log_distance, 1.0
+        strength = batch.similarity.new_tensor([gamma])
+        _, q_positive = soft_maximum(of_positives, strength, batch.positive)
+        _, q_negative = soft_maximum(of_negatives, strength, batch.negative)
+        return q_negative - q_positive

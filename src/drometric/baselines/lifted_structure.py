@@ -9,7 +9,7 @@ from drometric.checks import number
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, differentiate
-from drometric.mining.mined import Miner, check_miner, everything
+from drometric.mining.mined import Miner, check_miner, mine
 
 
 class LiftedStructure(PairwiseLoss):
@@ -42,7 +42,7 @@ class LiftedStructure(PairwiseLoss):
         self.reduction = check_reduction(reduction)
 
     def solve(self, batch: Batch) -> Solution:
-        positive, negative = self.miner.mine(batch) if self.miner else everything(batch)
+        positive, negative = mine(self.miner, batch)
         both = (positive > 0).any(1) & (negative > 0).any(1)
 
         def objective(s: Tensor) -> Tensor:
@@ -51,6 +51,3 @@ class LiftedStructure(PairwiseLoss):
             return reduce((of_positives + of_negatives).relu(), self.reduction, len(s))
 
         return differentiate(batch, objective)
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, miner={self.miner}, reduction={self.reduction!r}"

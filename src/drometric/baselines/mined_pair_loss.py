@@ -7,7 +7,7 @@ import torch
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, from_slope
-from drometric.mining.mined import Miner, check_miner
+from drometric.mining.mined import Miner, check_miner, mine
 from drometric.pair_losses import PairLoss, check_pair_loss, evaluate
 
 
@@ -36,7 +36,7 @@ class MinedPairLoss(PairwiseLoss):
         self.miner = miner
 
     def solve(self, batch: Batch) -> Solution:
-        mined = self.miner.mine(batch)
+        mined = mine(self.miner, batch)
         count = mined.positive + mined.negative
         taken = count > 0
         loss, steepness = evaluate(
@@ -46,6 +46,3 @@ class MinedPairLoss(PairwiseLoss):
         slope = torch.zeros_like(count)
         slope[taken] = share * steepness
         return from_slope(batch, (share * loss).sum(), slope)
-
-    def extra_repr(self) -> str:
-        return f"{self.pair_loss}, {self.miner}"

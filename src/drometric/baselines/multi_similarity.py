@@ -9,7 +9,7 @@ from drometric.checks import number
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, differentiate
-from drometric.mining.mined import Miner, check_miner, everything
+from drometric.mining.mined import Miner, check_miner, mine
 
 
 class MultiSimilarity(PairwiseLoss):
@@ -48,7 +48,7 @@ class MultiSimilarity(PairwiseLoss):
         self.reduction = check_reduction(reduction)
 
     def solve(self, batch: Batch) -> Solution:
-        positive, negative = self.miner.mine(batch) if self.miner else everything(batch)
+        positive, negative = mine(self.miner, batch)
 
         def objective(s: Tensor) -> Tensor:
             excess = s - self.threshold
@@ -58,9 +58,3 @@ class MultiSimilarity(PairwiseLoss):
             return reduce(per_anchor, self.reduction, len(s))
 
         return differentiate(batch, objective)
-
-    def extra_repr(self) -> str:
-        return (
-            f"alpha={self.alpha}, beta={self.beta}, threshold={self.threshold}, "
-            f"miner={self.miner}, reduction={self.reduction!r}"
-        )

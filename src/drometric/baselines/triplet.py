@@ -67,6 +67,3 @@ class Triplet(PairwiseLoss):
             + self.margin
         )
         return reduce(excess.relu(), "mean", len(s))
-
-    def extra_repr(self) -> str:
-        return f"margin={self.margin}, triplets={self.triplets!r}"

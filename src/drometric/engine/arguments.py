@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
@@ -21,6 +23,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         _check_embeddings("embeddings", self.embeddings)
+        _check_finite("embeddings", self.embeddings)
         if self.reference is not None:
             self._check_reference(self.reference)
         if self.reference is None and self.reference_labels is not None:
@@ -67,6 +70,7 @@ class Arguments:
                 f"got {_what(reference)}"
             )
         self._check_device("reference", reference)
+        _check_finite("reference", reference)
         if self.labels is not None and self.reference_labels is None:
             raise ValueError("labels with a reference need reference_labels, one per row of it")
 
@@ -83,11 +87,12 @@ class Arguments:
             )
 
     def _check_label_set(self, name: str, labels: object, of: str, length: int) -> None:
-        good = isinstance(labels, Tensor) and (
-            (labels.dim() == 2 and labels.dtype == torch.bool)
-            or (labels.dim() == 1 and _is_integer(labels.dtype))
-        )
-        if not isinstance(labels, Tensor) or not good or len(labels) != length:
+        if (
+            not isinstance(labels, Tensor)
+            or labels.layout != torch.strided
+            or not _is_label_kind(labels)
+            or len(labels) != length
+        ):
             raise ValueError(
                 f"{name} must be an integer vector of length {length}, one label per row of {of}, "
                 f"or a boolean {length} x C matrix; got {_what(labels)}"
@@ -124,12 +129,23 @@ class Arguments:
 
 
 def _check_embeddings(name: str, x: object) -> None:
-    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() != 2:
+    if (
+        not isinstance(x, Tensor)
+        or x.dtype not in DTYPES
+        or x.dim() != 2
+        or x.layout != torch.strided
+    ):
         raise ValueError(
-            f"{name} must be a floating-point matrix, one example a row; got {_what(x)}"
+            f"{name} must be a dense matrix of float16, bfloat16, float32 or float64, one example "
+            f"a row; got {_what(x)}"
         )
     if x.shape[1] == 0:
         raise ValueError(f"{name} must have at least one column; got {_what(x)}")
+
+
+def _check_finite(name: str, x: Tensor) -> None:
+    if x.is_meta:
+        raise ValueError(f"{name} must hold data; got {_what(x)}")
     bad = (~x.detach().isfinite()).any(1).nonzero()
     if len(bad):
         raise ValueError(
@@ -138,8 +154,12 @@ def _check_embeddings(name: str, x: object) -> None:
         )
 
 
-def _is_integer(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+def _is_label_kind(labels: Tensor) -> bool:
+    """An integer vector, or a boolean matrix."""
+    if labels.dim() == 2:
+        return labels.dtype == torch.bool
+    fractional = labels.dtype.is_floating_point or labels.dtype.is_complex
+    return labels.dim() == 1 and not fractional and labels.dtype != torch.bool
 
 
 def _what(value: object) -> str:
@@ -147,4 +167,5 @@ def _what(value: object) -> str:
     if not isinstance(value, Tensor):
         return f"{type(value).__name__} {value!r}" if value is None else type(value).__name__
     dtype = str(value.dtype).removeprefix("torch.")
-    return f"a {dtype} tensor of shape {tuple(value.shape)} on {value.device}"
+    article = "an" if dtype.startswith("int") else "a"
+    return f"{article} {dtype} tensor of shape {tuple(value.shape)} on {value.device}"

@@ -38,7 +38,13 @@ class Batch:
     def squared_distance(self) -> Tensor:
         """(B, R), squared Euclidean distances between the vectors that are compared."""
         lengths = self.rows.squared_length() + self.columns.squared_length().T
-        return (lengths - 2 * self.similarity).clamp(min=0)
+        squared = (lengths - 2 * self.similarity).clamp(min=0)
+        if not bool(squared.isfinite().all()):
+            raise ValueError(
+                "embeddings are too large for normalize=False: their squared distances overflow "
+                "float64"
+            )
+        return squared
 
 
 def read_batch(arguments: Arguments, *, normalize: bool) -> Batch:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from drometric.checks import switch
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch, read_batch
 from drometric.engine.solution import Solution, attach
@@ -44,7 +46,7 @@ class PairwiseLoss(nn.Module, ABC):
 
     def __init__(self, *, normalize: bool = True) -> None:
         super().__init__()
-        self.normalize = normalize
+        self.normalize = switch("normalize", normalize)
 
     @abstractmethod
     def solve(self, batch: Batch) -> Solution:
@@ -130,6 +132,11 @@ class PairwiseLoss(nn.Module, ABC):
             negative_weight=float(weight[negative].sum()),
             effective_pairs=float(weight.sum()) ** 2 / squares if squares > 0 else 0.0,
         )
+
+    def extra_repr(self) -> str:
+        """The settings, as the constructor takes them."""
+        names = [name for name in signature(type(self)).parameters if hasattr(self, name)]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _read_and_solve(self, arguments: Arguments) -> tuple[Batch, Solution]:
         device = arguments.embeddings.device.type

@@ -10,7 +10,7 @@ import torch
 from drometric.engine.batch import Batch
 from drometric.engine.solution import Solution
 from drometric.pair_losses import PairLoss, evaluate
-from drometric.uncertainty.pairs import Pairs, UncertaintySet
+from drometric.uncertainty.pairs import Pairs, UncertaintySet, WorstCase
 
 
 def solve(
@@ -36,14 +36,7 @@ def solve(
     kept = loss > 0 if drop_zero_loss else torch.ones_like(positive)
     value, weight = loss.new_zeros(()), torch.zeros_like(loss)
     if bool(kept.any()):
-        worst = uncertainty.worst_case(pairs.keep(kept))
-        if worst.weight.shape != pairs.loss[kept].shape or worst.value.dim() != 0:
-            raise ValueError(
-                f"{type(uncertainty).__name__}.worst_case must return a scalar and one weight per "
-                f"pair ({int(kept.sum())}); got shapes {tuple(worst.value.shape)} and "
-                f"{tuple(worst.weight.shape)}"
-            )
-        value, weight[kept] = worst
+        value, weight[kept] = _worst_case(uncertainty, pairs.keep(kept))
 
     def as_matrix(entries: torch.Tensor) -> torch.Tensor:
         matrix = entries.new_zeros(batch.similarity.shape)
@@ -56,3 +49,16 @@ def solve(
         weight=as_matrix(weight),
         active=as_matrix(loss > 0),
     )
+
+
+def _worst_case(uncertainty: UncertaintySet, pairs: Pairs) -> WorstCase:
+    """The set's answer, checked: a set may be the user's."""
+    answer = uncertainty.worst_case(pairs)
+    good = isinstance(answer, WorstCase) and all(isinstance(x, torch.Tensor) for x in answer)
+    shapes = [tuple(part.shape) for part in answer] if good else type(answer).__name__
+    if shapes != [(), (len(pairs),)]:
+        raise ValueError(
+            f"{type(uncertainty).__name__}.worst_case must return WorstCase(value, weight), a "
+            f"scalar tensor and a vector with one weight per pair ({len(pairs)}); got {shapes}"
+        )
+    return WorstCase(*(part.to(pairs.loss) for part in answer))

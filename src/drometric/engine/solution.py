@@ -59,21 +59,23 @@ def attach(solution: Solution, batch: Batch, arguments: Arguments) -> Tensor:
     }
     if not wanted:
         return value
-    gradients = [_gradient(name, source, solution, batch) for name, source in wanted.items()]
+    gradients = [
+        _gradient(name, source, solution, batch).to(value.dtype) for name, source in wanted.items()
+    ]
     return _with_gradient(value, *gradients, *wanted.values())
 
 
 def _gradient(name: str, source: Tensor, solution: Solution, batch: Batch) -> Tensor:
-    """The gradient of the loss in one of the two sets, in that set's dtype."""
+    """The gradient of the loss in one of the two sets, float64."""
     if name == "embeddings":
         rows, slope = batch.rows, solution.slope @ batch.columns.vector
         if batch.within:
             slope += solution.slope.T @ batch.rows.vector
     else:
         rows, slope = batch.columns, solution.slope.T @ batch.rows.vector
-    # What a dtype cannot hold becomes the largest number that it can: finite, not infinite.
+    # What the set's dtype cannot hold becomes the largest number that it can: finite.
     largest = torch.finfo(source.dtype).max
-    return rows.pull_back(slope).clamp(-largest, largest).to(source.dtype)
+    return rows.pull_back(slope).clamp(-largest, largest)
 
 
 class _PairGradient(torch.autograd.Function):
@@ -91,7 +93,11 @@ class _PairGradient(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         gradients, sources = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        scaled = [(upstream[0] * gradient).to(gradient.dtype) for gradient in gradients]
+        # First scaled, then rounded: what a gradient scaler is there for in float16.
+        scaled = [
+            (upstream[0] * gradient).to(source.dtype)
+            for gradient, source in zip(gradients, sources, strict=True)
+        ]
         if torch.is_grad_enabled():
             scaled = [_first_order_only(gradient, *sources) for gradient in scaled]
         return None, *(None for _ in gradients), *scaled

@@ -10,6 +10,7 @@ from drometric.checks import number
 from drometric.engine.batch import Batch
 from drometric.mining.mined import Mined, counts
 from drometric.mining.semi_hard import draw_counts
+from drometric.uncertainty.draw import check_generator
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,14 @@ class DistanceWeighted:
     def __post_init__(self) -> None:
         number("cutoff", self.cutoff, above=0.0)
         number("nonzero_loss_cutoff", self.nonzero_loss_cutoff, above=0.0)
+        check_generator(self.generator)
 
     def mine(self, batch: Batch) -> Mined:
         dimension = batch.rows.vector.shape[1]
         if dimension < 2 or not batch.rows.normalized:
             raise ValueError(
-                "DistanceWeighted needs normalised embeddings with at least 2 columns; got "
-                f"{dimension} columns, normalize={batch.rows.normalized}"
+                "embeddings must be normalised and have at least 2 columns for DistanceWeighted; "
+                f"got d = {dimension}, normalize={batch.rows.normalized}"
             )
         positive = counts(batch.positive)
         if not batch.similarity.numel():

@@ -31,9 +31,19 @@ def counts(mask: Tensor) -> Tensor:
     return mask.to(torch.float64)
 
 
-def everything(batch: Batch) -> Mined:
-    """All ordered pairs, each once: no mining."""
-    return Mined(counts(batch.positive), counts(batch.negative))
+def mine(miner: Miner | None, batch: Batch) -> Mined:
+    """What a miner takes, or all ordered pairs, each once, without one."""
+    if miner is None:
+        return Mined(counts(batch.positive), counts(batch.negative))
+    mined = miner.mine(batch)
+    wanted = batch.similarity.shape
+    shapes = [tuple(part.shape) for part in mined] if isinstance(mined, Mined) else mined
+    if shapes != [tuple(wanted)] * 2:
+        raise ValueError(
+            f"{type(miner).__name__}.mine must return Mined(positive, negative), two matrices of "
+            f"counts of shape {tuple(wanted)}; got {shapes!r}"
+        )
+    return Mined(*(part.to(batch.similarity) for part in mined))
 
 
 def check_miner(miner: object, *, optional: bool) -> None:

@@ -9,7 +9,7 @@ import torch
 from drometric.checks import number, whole
 from drometric.engine.batch import Batch
 from drometric.mining.mined import Mined, counts
-from drometric.uncertainty.draw import draw
+from drometric.uncertainty.draw import check_generator, draw
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class SemiHard:
         number("threshold", self.threshold)
         if self.per_positive is not None:
             whole("per_positive", self.per_positive)
+        check_generator(self.generator)
 
     def mine(self, batch: Batch) -> Mined:
         s = batch.similarity

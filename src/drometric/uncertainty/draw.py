@@ -31,3 +31,12 @@ def draw(weight: Tensor, count: Tensor, generator: torch.Generator | None) -> tu
     wanted = torch.arange(most, device=weight.device) < count[:, None]
     row = torch.arange(len(weight), device=weight.device)[:, None].expand_as(column)
     return row[wanted], column.minimum(last)[wanted]
+
+
+def check_generator(generator: object) -> None:
+    """A generator or None, or a `ValueError`."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise ValueError(
+            "generator must be a torch.Generator, such as torch.Generator().manual_seed(0), or "
+            f"None; got {generator!r}"
+        )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from drometric.checks import number, whole
-from drometric.uncertainty.draw import draw
+from drometric.uncertainty.draw import check_generator, draw
 from drometric.uncertainty.pairs import Pairs, WorstCase
 from drometric.uncertainty.soft_maximum import soft_maximum
 
@@ -39,6 +39,7 @@ class KL:
         number("gamma", self.gamma, at_least=0.0, infinite=True)
         if self.sample is not None:
             whole("sample", self.sample)
+        check_generator(self.generator)
 
     def worst_case(self, pairs: Pairs) -> WorstCase:
         exact = kl_worst_case(pairs.loss, self.gamma)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from drometric.checks import number, one_of
+from drometric.checks import number, one_of, switch
 from drometric.uncertainty.pairs import Pairs, WorstCase
 from drometric.uncertainty.soft_maximum import soft_maximum
 
@@ -39,6 +40,7 @@ class PerAnchorKL:
     def __post_init__(self) -> None:
         _check_gamma("gamma_positive", self.gamma_positive)
         _check_gamma("gamma_negative", self.gamma_negative)
+        switch("slack", self.slack)
         one_of("reduction", self.reduction, ("mean", "sum"))
 
     def worst_case(self, pairs: Pairs) -> WorstCase:
@@ -67,12 +69,18 @@ def _by_anchor(group: Pairs, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _check_gamma(name: str, gamma: float | Tensor) -> None:
-    if not isinstance(gamma, Tensor):
+    if isinstance(gamma, Real):
         number(name, gamma, at_least=0.0, infinite=True)
-    elif gamma.dim() > 1 or not gamma.is_floating_point() or not bool((gamma >= 0).all()):
+        return
+    if (
+        not isinstance(gamma, Tensor)
+        or gamma.dim() > 1
+        or not gamma.is_floating_point()
+        or not bool((gamma >= 0).all())
+    ):
         raise ValueError(
-            f"{name} must be a number or a floating-point vector with one entry per anchor, "
-            f"none below 0; got a {gamma.dtype} tensor of shape {tuple(gamma.shape)}"
+            f"{name} must be a number or a floating-point vector (a tensor with one entry per "
+            f"anchor), none below 0; got {gamma!r}"
         )
 
 

@@ -24,6 +24,8 @@ def soft_maximum(
     if slack:
         loss = torch.nn.functional.pad(loss, (0, 1), value=0.0)
         counted = torch.nn.functional.pad(counted, (0, 1), value=True)
+    if not loss.shape[1]:
+        return loss.sum(1), loss
     gamma = gamma[:, None]
     size = counted.sum(1, keepdim=True).clamp(min=1)
     top = loss.masked_fill(~counted, -torch.inf).amax(1, keepdim=True)

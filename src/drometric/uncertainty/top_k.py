@@ -52,12 +52,16 @@ def check_size(k: int | None, per_example: float | None) -> None:
 
 def size(k: int | None, per_example: float | None, rows: int) -> int:
     """K for a batch of `rows` embeddings."""
-    return k if k is not None else max(1, round((per_example or 0.0) * rows))
+    if per_example is not None:
+        # As many as there can be is enough: a product that overflows is not to be rounded.
+        return max(1, round(min(per_example * rows, 2.0**62)))
+    assert k is not None
+    return k
 
 
 def hardest(loss: Tensor, k: int) -> WorstCase:
     """The mean of the k largest losses (all, if there are fewer), earlier pairs first in ties."""
-    chosen = torch.sort(loss, descending=True, stable=True).indices[:k]
+    chosen = torch.sort(loss, descending=True, stable=True).indices[: min(k, len(loss))]
     weight = torch.zeros_like(loss)
     weight[chosen] = 1 / max(len(chosen), 1)
     return WorstCase((weight * loss).sum(), weight)
