@@ -5,6 +5,7 @@ That is why which pairs are the hardest depends on no thread count, tile or perm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, localcontext
@@ -15,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from drometric.engine.rows import read_rows
+from drometric.engine.rows import read_rows, square_root
 
 DIMENSIONS = (1, 2, 3, 64, 512, 2048)
 ULP = 2.0**-53  # half a unit in the last place of 1
@@ -197,3 +198,16 @@ def test_a_zero_row_is_similar_to_nothing(normalize: bool) -> None:
     lengths = read_rows(x, normalize=normalize).squared_length()[:, 0]
     assert lengths[2] == 0
     assert torch.equal(lengths, s.diagonal())
+
+
+def test_square_roots_are_correctly_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.rand(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 64
+    x[:4] = torch.tensor([0.0, 1.0, 2.0, 4.0])
+    expected = torch.tensor([math.sqrt(v) for v in x.tolist()], dtype=torch.float64)
+    assert torch.equal(square_root(x), expected)
+    # As on machines where torch's own root is off by one in the last place, here always.
+    off = Tensor.sqrt
+    for towards in (0.0, 100.0):
+        end = torch.tensor(towards, dtype=torch.float64)
+        monkeypatch.setattr(Tensor, "sqrt", lambda x, end=end: off(x).nextafter(end))
+        assert torch.equal(square_root(x)[1:], expected[1:])

@@ -67,7 +67,7 @@ def read_rows(x: Tensor, *, normalize: bool) -> Rows:
     if not normalize:
         slices = _slice(scaled)
         return Rows(x, torch.ones_like(scale), scale, slices, 2 * scale, normalized=False)
-    norm = _squared(_slice(scaled)).sqrt()
+    norm = square_root(_squared(_slice(scaled)))
     norm = torch.where(norm > 0, norm, 1.0)
     unit = scaled / norm
     return Rows(unit, 2 * norm, scale, _slice(unit), torch.ones_like(scale), normalized=True)
@@ -90,3 +90,18 @@ def _squared(slices: Slices) -> Tensor:
     a, b, c = slices
     small = 2 * (a * c).sum(1, keepdim=True) + (b * b).sum(1, keepdim=True)
     return (a * a).sum(1, keepdim=True) + (2 * (a * b).sum(1, keepdim=True) + small)
+
+
+def square_root(x: Tensor) -> Tensor:
+    """The correctly rounded square root, of numbers that are neither huge nor tiny.
+
+    torch's own may be off in the last bit, in a way that depends on the machine.
+    """
+    root = x.sqrt()
+    # One step of Newton's method with the exact residual x - root²: root is cut in two halves
+    # whose products are exact (Dekker 1971).
+    shifted = root * (2.0**27 + 1)
+    high = shifted - (shifted - root)
+    low = root - high
+    residual = ((x - high * high) - 2 * (high * low)) - low * low
+    return torch.where(root > 0, root + residual / (2 * root), root)
