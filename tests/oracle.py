@@ -65,7 +65,10 @@ def rows_for_similarity(x: Any, normalize: bool) -> np.ndarray:
 
 def similarity(x: Any, y: Any = None, *, normalize: bool = True) -> np.ndarray:
     u = rows_for_similarity(x, normalize)
-    return inner_products(u, u if y is None else rows_for_similarity(y, normalize))
+    s = inner_products(u, u if y is None else rows_for_similarity(y, normalize))
+    # Unit vectors are rounded, so that the cosine of parallel rows comes out as 1 ± 2e-16, another
+    # for each row: they are to tie.
+    return np.where(abs(abs(s) - 1) < 8e-16, np.sign(s), s) if normalize else s
 
 
 def ordered_pairs(similar: Any, ignore: Any, within: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drometric as dm
-from drometric.mining import mine
+from drometric.mining import mined_pairs
 from drometric.uncertainty import Pairs
 
 LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
@@ -45,7 +45,7 @@ def worst(uncertainty, loss):
     loss = torch.as_tensor(loss, dtype=torch.float64)
     n = len(loss)
     row, similar = torch.zeros(n, dtype=torch.long), torch.arange(n) % 3 == 0
-    pairs = Pairs(loss, similar, row, torch.arange(n), rows=1, columns=n, within=False)
+    pairs = Pairs(loss, similar, row, torch.arange(n), row_count=1, column_count=n, within=False)
     return uncertainty.worst_case(pairs).value.item()
 
 
@@ -158,7 +158,7 @@ class AllPairs:
     """A miner that gives every ordered pair once."""
 
     def mine(self, batch):
-        return mine(None, batch)
+        return mined_pairs(None, batch)
 
 
 def test_mining_by_threshold_is_dropping_zero_losses():

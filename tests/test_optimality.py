@@ -94,7 +94,7 @@ def by_sign(positive, negative):
 def by_anchor(gamma_positive, gamma_negative, *, slack=False, mean=True):
     def groups(pairs):
         made = []
-        for anchor in range(pairs.rows):
+        for anchor in range(pairs.row_count):
             mine = pairs.row.numpy() == anchor
             sides = (
                 (pairs.positive.numpy(), gamma_positive),
@@ -104,7 +104,7 @@ def by_anchor(gamma_positive, gamma_negative, *, slack=False, mean=True):
                 index = np.flatnonzero(mine & mask)
                 strength = gamma if np.isscalar(gamma) else gamma[anchor]
                 if len(index):
-                    mass = 1 / pairs.rows if mean else 1.0
+                    mass = 1 / pairs.row_count if mean else 1.0
                     made.append(Group(index, mass=mass, gamma=strength, slack=slack))
         return made
 
@@ -150,7 +150,7 @@ def scene(seed, *, within):
     loss = np.maximum(MARGIN + np.where(similar, THRESHOLD - s, s - THRESHOLD), 0)
     row, column = np.nonzero(np.triu(np.ones_like(similar), 1) if within else np.ones_like(s))
     given = [torch.tensor(part) for part in (loss[row, column], similar[row, column], row, column)]
-    pairs = Pairs(*given, rows=6, columns=len(y), within=within)
+    pairs = Pairs(*given, row_count=6, column_count=len(y), within=within)
     call = (torch.tensor(x), torch.tensor(labels))
     across = {"reference": torch.tensor(y), "reference_labels": torch.tensor(others)}
     return pairs, call, {} if within else across
@@ -219,7 +219,7 @@ def test_loss_and_its_weights_are_optimal(name):
     loss = dm.RobustPairLoss(dm.Margin(MARGIN, THRESHOLD), uncertainty)
     i, j, weight = loss.weights(*call, **across)
     assert (weight > 0).all()
-    dense = np.zeros((pairs.rows, pairs.columns))
+    dense = np.zeros((pairs.row_count, pairs.column_count))
     dense[i.numpy(), j.numpy()] = weight.numpy()
     p = dense[pairs.row.numpy(), pairs.column.numpy()]
     assert p.sum() == pytest.approx(dense.sum())

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
-from numbers import Integral, Real
+from typing import TypeGuard, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+Choice = TypeVar("Choice", bound=str)
 
 
 def number(
@@ -29,9 +33,8 @@ def number(
     if at_least is not None:
         wanted += f" of at least {at_least}"
     result = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool):
-        with suppress(OverflowError):
-            result = float(value)
+    if isinstance(value, float | np.floating) or (_is_int(value) and abs(value) < 2**63):
+        result = float(value)
     good = not math.isnan(result) and (infinite or math.isfinite(result))
     good = good and (above is None or result > above)
     good = good and (at_least is None or result >= at_least)
@@ -42,14 +45,14 @@ def number(
 
 def whole(name: str, value: int) -> int:
     """`value` as an int of at least 1, or a `ValueError` that names the argument."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+    if not _is_int(value) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1; got {value!r}")
     return int(value)
 
 
-def one_of(name: str, value: str, choices: Sequence[str]) -> str:
+def one_of(name: str, value: Choice, choices: Sequence[Choice]) -> Choice:
     """`value`, if it is one of `choices`, or a `ValueError` that lists them."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         listed = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {listed}; got {value!r}")
     return value
@@ -60,3 +63,14 @@ def switch(name: str, value: bool) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be True or False; got {value!r}")
     return value
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def shapes(answer: object) -> str:
+    """What a user's object answered, for comparison and for errors: "(3,), (3,)" or a type."""
+    if isinstance(answer, tuple) and all(isinstance(part, Tensor) for part in answer):
+        return ", ".join(str(tuple(part.shape)) for part in answer)
+    return f"a {type(answer).__name__}"

@@ -2,7 +2,8 @@
 
 A pair loss has two methods, `positive` for pairs that are similar and `negative` for pairs that
 are not. Each takes similarities of any shape and returns the losses and their slopes (the
-derivative of the loss in the similarity). To add one, write those two methods:
+derivative of the loss in the similarity; 0 at a kink). A loss falls with the similarity of a
+positive pair and rises with that of a negative one. To add one, write those two methods:
 
 >>> import torch
 >>> class Squared:
@@ -24,7 +25,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from drometric.checks import number
+from drometric.checks import number, shapes
 
 
 @runtime_checkable
@@ -54,15 +55,22 @@ def evaluate(pair_loss: PairLoss, similarity: Tensor, positive: Tensor) -> tuple
     loss, slope = torch.empty_like(similarity), torch.empty_like(similarity)
     for mask, of_sign in ((positive, pair_loss.positive), (~positive, pair_loss.negative)):
         given = similarity[mask]
+        if not len(given):
+            continue
         found = of_sign(given)
-        shapes = [tuple(part.shape) for part in found] if isinstance(found, tuple | list) else found
-        if shapes != [tuple(given.shape)] * 2:
+        wanted = f"{tuple(given.shape)}, {tuple(given.shape)}"
+        if shapes(found) != wanted:
             raise ValueError(
                 f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses "
-                f"and slopes, shaped like the similarities that it is given, {tuple(given.shape)}; "
-                f"got {shapes!r}"
+                f"and slopes, shaped like the similarities that it is given, {wanted}; got "
+                f"{shapes(found)}"
             )
         loss[mask], slope[mask] = (part.to(similarity) for part in found)
+    if not bool((loss.isfinite() & slope.isfinite()).all()):
+        raise ValueError(
+            f"{type(pair_loss).__name__} must return finite losses and slopes; got NaN or infinity "
+            f"among those of {len(loss)} pairs"
+        )
     return loss, slope
 
 
@@ -72,7 +80,7 @@ class Margin:
 
     Positive pairs should be more similar than `threshold + margin`, negative pairs less similar
     than `threshold - margin`. At the kink the slope is 0. (Wu et al. 2017, in the form of the
-    paper's section 3.2: `l_ij = [m + y_ij (λ - S_ij)]+` with y = ±1.)
+    paper's section 3.3: `l_ij = [m + y_ij (λ - S_ij)]+` with y = ±1.)
 
     Args:
         margin: m, half the width of the band between the two signs.

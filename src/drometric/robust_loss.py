@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from drometric.checks import one_of
 from drometric.engine import reference
 from drometric.engine.batch import Batch
@@ -45,7 +47,7 @@ class RobustPairLoss(PairwiseLoss):
         pair_loss: PairLoss,
         uncertainty: UncertaintySet,
         *,
-        zero_loss: str = "keep",
+        zero_loss: Literal["keep", "drop"] = "keep",
         normalize: bool = True,
     ) -> None:
         super().__init__(normalize=normalize)

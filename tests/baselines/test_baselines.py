@@ -36,7 +36,7 @@ from drometric import (
 )
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import read_batch
-from drometric.mining import mine
+from drometric.mining import mined_pairs
 
 DTYPES = (torch.float64, torch.float32)
 
@@ -159,7 +159,7 @@ def test_drawn_pairs_count_as_often_as_they_are_drawn(make_miner: Any) -> None:
 def test_a_miner_of_the_users_is_asked_what_to_take() -> None:
     class Positives:
         def mine(self, batch: Any) -> Any:
-            mined = mine(None, batch)
+            mined = mined_pairs(None, batch)
             return mined._replace(negative=torch.zeros_like(mined.negative))
 
     of = case("random", "labels", 3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from torch import Tensor
 
-from drometric.baselines.per_anchor import check_reduction, reduce
+from drometric.baselines.per_anchor import Reduction, check_reduction, reduce
 from drometric.checks import number, one_of
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
@@ -35,9 +37,9 @@ class HAP2S(PairwiseLoss):
         self,
         gamma: float = 0.1,
         margin: float = 0.1,
-        weighting: str = "exponential",
+        weighting: Literal["exponential", "polynomial"] = "exponential",
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         normalize: bool = True,
     ) -> None:
         super().__init__(normalize=normalize)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from drometric.baselines.per_anchor import check_reduction, log_sum_exp, reduce
+from drometric.baselines.per_anchor import Reduction, check_reduction, log_sum_exp, reduce
 from drometric.checks import number
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, differentiate
-from drometric.mining.mined import Miner, check_miner, mine
+from drometric.mining.mined import Miner, check_miner, mined_pairs
 
 
 class LiftedStructure(PairwiseLoss):
@@ -32,7 +32,7 @@ class LiftedStructure(PairwiseLoss):
         margin: float = 1.0,
         miner: Miner | None = None,
         *,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         normalize: bool = True,
     ) -> None:
         super().__init__(normalize=normalize)
@@ -42,7 +42,7 @@ class LiftedStructure(PairwiseLoss):
         self.reduction = check_reduction(reduction)
 
     def solve(self, batch: Batch) -> Solution:
-        positive, negative = mine(self.miner, batch)
+        positive, negative = mined_pairs(self.miner, batch)
         both = (positive > 0).any(1) & (negative > 0).any(1)
 
         def objective(s: Tensor) -> Tensor:

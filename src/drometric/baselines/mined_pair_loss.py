@@ -7,7 +7,7 @@ import torch
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.solution import Solution, from_slope
-from drometric.mining.mined import Miner, check_miner, mine
+from drometric.mining.mined import Miner, check_miner, mined_pairs
 from drometric.pair_losses import PairLoss, check_pair_loss, evaluate
 
 
@@ -36,7 +36,7 @@ class MinedPairLoss(PairwiseLoss):
         self.miner = miner
 
     def solve(self, batch: Batch) -> Solution:
-        mined = mine(self.miner, batch)
+        mined = mined_pairs(self.miner, batch)
         count = mined.positive + mined.negative
         taken = count > 0
         loss, steepness = evaluate(

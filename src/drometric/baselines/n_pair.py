@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from drometric.baselines.per_anchor import log_sum_exp
@@ -22,11 +23,14 @@ class NPair(PairwiseLoss):
     """
 
     def solve(self, batch: Batch) -> Solution:
-        anchor, other = batch.positive.nonzero(as_tuple=True)
-        negative = counts(batch.negative)[anchor]
+        both = batch.positive.any(1) & batch.negative.any(1)
+        positive, negative = batch.positive[both], counts(batch.negative[both])
+        terms = batch.positive.sum().clamp(min=1)
 
         def objective(s: Tensor) -> Tensor:
-            relative = s[anchor] - s[anchor, other][:, None]
-            return log_sum_exp(relative, negative, plus_one=True).sum() / max(len(anchor), 1)
+            # log(1 + Σ e^{s_an - s_ap}) with the sum over n taken once for each anchor.
+            relative = log_sum_exp(s[both], negative)[:, None] - s[both]
+            loss = torch.logaddexp(relative, torch.zeros_like(relative))
+            return torch.where(positive, loss, 0.0).sum() / terms
 
         return differentiate(batch, objective)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from drometric.checks import one_of
 
+Reduction = Literal["mean", "sum"]
 
-def check_reduction(reduction: str) -> str:
+
+def check_reduction(reduction: Reduction) -> Reduction:
     """`reduction`, if it is "mean" or "sum"."""
     return one_of("reduction", reduction, ("mean", "sum"))
 
 
-def reduce(per_anchor: Tensor, reduction: str, anchors: int) -> Tensor:
+def reduce(per_anchor: Tensor, reduction: Reduction, anchors: int) -> Tensor:
     """The sum, or the mean over all anchors: those left out of `per_anchor` count as 0."""
     total = per_anchor.sum()
     return total / max(anchors, 1) if reduction == "mean" else total

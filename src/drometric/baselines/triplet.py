@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,11 @@ from drometric.baselines.per_anchor import reduce
 from drometric.checks import number, one_of
 from drometric.engine.batch import Batch
 from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, differentiate
+from drometric.engine.solution import Solution, differentiate, from_slope
+
+TRIPLETS_AT_ONCE = 2**22
+
+Triplets = Literal["all", "hard", "semi-hard", "hardest"]
 
 
 class Triplet(PairwiseLoss):
@@ -34,7 +40,7 @@ class Triplet(PairwiseLoss):
     """
 
     def __init__(
-        self, margin: float = 0.1, triplets: str = "all", *, normalize: bool = True
+        self, margin: float = 0.1, triplets: Triplets = "all", *, normalize: bool = True
     ) -> None:
         super().__init__(normalize=normalize)
         self.margin = number("margin", margin)
@@ -43,18 +49,28 @@ class Triplet(PairwiseLoss):
     def solve(self, batch: Batch) -> Solution:
         if self.triplets == "hardest":
             return differentiate(batch, lambda s: self._hardest(s, batch))
-        return differentiate(batch, lambda s: self._mean(s, batch))
+        return self._mean(batch)
 
-    def _mean(self, s: Tensor, batch: Batch) -> Tensor:
-        anchor, other = batch.positive.nonzero(as_tuple=True)
-        relative = s[anchor] - s[anchor, other][:, None]
-        chosen = batch.negative[anchor]
-        if self.triplets == "hard":
-            chosen = chosen & (relative > 0)
-        elif self.triplets == "semi-hard":
-            chosen = chosen & (relative < 0) & (relative > -self.margin)
-        loss = torch.where(chosen, relative + self.margin, 0.0).relu()
-        return loss.sum() / chosen.sum().clamp(min=1)
+    def _mean(self, batch: Batch) -> Solution:
+        s = batch.similarity
+        value, count, slope = s.new_zeros(()), s.new_zeros(()), torch.zeros_like(s)
+        # Some ordered positive pairs at a time, each with all negatives of its anchor.
+        at_once = max(1, TRIPLETS_AT_ONCE // max(s.shape[1], 1))
+        for pairs in torch.split(batch.positive.nonzero(), at_once):
+            anchor, other = pairs.unbind(1)
+            relative = s[anchor] - s[anchor, other][:, None]
+            chosen = batch.negative[anchor]
+            if self.triplets == "hard":
+                chosen = chosen & (relative > 0)
+            elif self.triplets == "semi-hard":
+                chosen = chosen & (relative < 0) & (relative > -self.margin)
+            active = chosen & (relative + self.margin > 0)
+            value += torch.where(active, relative + self.margin, 0.0).sum()
+            count += chosen.sum()
+            slope.index_add_(0, anchor, active.to(slope))
+            slope[anchor, other] -= active.sum(1)
+        count = count.clamp(min=1)
+        return from_slope(batch, value / count, slope / count)
 
     def _hardest(self, s: Tensor, batch: Batch) -> Tensor:
         both = batch.positive.any(1) & batch.negative.any(1)

@@ -122,7 +122,8 @@ class PairwiseLoss(nn.Module, ABC):
         batch, solution = self._read_and_solve(arguments)
         positive, negative = (mask & batch.unordered for mask in (batch.positive, batch.negative))
         weight = solution.weight
-        squares = float(weight.square().sum())
+        relative = weight / weight.max() if bool(weight.any()) else weight
+        squares = float(relative.square().sum())
         return Report(
             positive_pairs=int(positive.sum()),
             negative_pairs=int(negative.sum()),
@@ -130,7 +131,7 @@ class PairwiseLoss(nn.Module, ABC):
             active_negative_pairs=int((negative & solution.active).sum()),
             positive_weight=float(weight[positive].sum()),
             negative_weight=float(weight[negative].sum()),
-            effective_pairs=float(weight.sum()) ** 2 / squares if squares > 0 else 0.0,
+            effective_pairs=float(relative.sum()) ** 2 / squares if squares else 0.0,
         )
 
     def extra_repr(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 
+from drometric.checks import shapes
 from drometric.engine.batch import Batch
 from drometric.engine.solution import Solution
 from drometric.pair_losses import PairLoss, evaluate
@@ -27,8 +28,8 @@ def solve(
         positive=positive,
         row=row,
         column=column,
-        rows=batch.similarity.shape[0],
-        columns=batch.similarity.shape[1],
+        row_count=batch.similarity.shape[0],
+        column_count=batch.similarity.shape[1],
         within=batch.within,
         labels=batch.labels,
         reference_labels=batch.reference_labels,
@@ -54,11 +55,10 @@ def solve(
 def _worst_case(uncertainty: UncertaintySet, pairs: Pairs) -> WorstCase:
     """The set's answer, checked: a set may be the user's."""
     answer = uncertainty.worst_case(pairs)
-    good = isinstance(answer, WorstCase) and all(isinstance(x, torch.Tensor) for x in answer)
-    shapes = [tuple(part.shape) for part in answer] if good else type(answer).__name__
-    if shapes != [(), (len(pairs),)]:
+    if not isinstance(answer, WorstCase) or shapes(answer) != f"(), ({len(pairs)},)":
         raise ValueError(
             f"{type(uncertainty).__name__}.worst_case must return WorstCase(value, weight), a "
-            f"scalar tensor and a vector with one weight per pair ({len(pairs)}); got {shapes}"
+            f"scalar tensor and a vector with one weight per pair ({len(pairs)}); got "
+            f"{shapes(answer)}"
         )
     return WorstCase(*(part.to(pairs.loss) for part in answer))

@@ -20,11 +20,10 @@ Slices = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows x of a matrix as `x = vector * length`; `vector` is what similarities are of.
+    """The rows x of a matrix as `x = vector * norm * scale`; similarities are of `vector`.
 
-    `vector` is the unit vector (0 for a zero row, 1 its length), or x itself where rows are not
-    normalised. Lengths are `norm * scale`, with the power of two kept apart: together they may
-    not fit into float64.
+    `vector` is the unit vector (0 for a zero row), or x itself where rows are not normalised.
+    The scale is a power of two, kept apart: norm times scale may not fit into float64.
     """
 
     vector: Tensor
@@ -40,10 +39,16 @@ class Rows:
         (a, b, c), (x, y, z) = self.slices, others.slices
         small = (a @ z.T + c @ x.T) + b @ y.T
         product = a @ x.T + ((a @ y.T + b @ x.T) + small)
+        if self.normalized:
+            # Unit vectors are rounded: so that equal ones have the similarity 1, not nearly 1.
+            parallel = (product.abs() - 1).abs() <= 2.0**-50
+            return torch.where(parallel, product.sign(), product)
         return product * (self.magnitude * others.magnitude.T)
 
     def squared_length(self) -> Tensor:
         """The squared length of every vector, (B, 1): 1 or 0 where rows are normalised."""
+        if self.normalized:
+            return (self.vector != 0).any(1, keepdim=True).to(self.vector.dtype)
         return _squared(self.slices) * self.magnitude.square()
 
     def pull_back(self, slope: Tensor) -> Tensor:
@@ -51,8 +56,7 @@ class Rows:
         if not self.normalized:
             return slope
         tangent = slope - (slope * self.vector).sum(1, keepdim=True) * self.vector
-        nonzero = (self.vector != 0).any(1, keepdim=True)
-        return torch.where(nonzero, tangent / self.norm / self.scale, 0.0)
+        return torch.where(self.squared_length() > 0, tangent / self.norm / self.scale, 0.0)
 
 
 def read_rows(x: Tensor, *, normalize: bool) -> Rows:
@@ -65,12 +69,26 @@ def read_rows(x: Tensor, *, normalize: bool) -> Rows:
     scale = torch.where(largest > 0, scale, 1.0)
     scaled = x / scale / 2
     if not normalize:
-        slices = _slice(scaled)
-        return Rows(x, torch.ones_like(scale), scale, slices, 2 * scale, normalized=False)
+        one = torch.ones_like(scale)
+        return Rows(
+            vector=x,
+            norm=one,
+            scale=one,
+            slices=_slice(scaled),
+            magnitude=2 * scale,
+            normalized=False,
+        )
     norm = square_root(_squared(_slice(scaled)))
     norm = torch.where(norm > 0, norm, 1.0)
     unit = scaled / norm
-    return Rows(unit, 2 * norm, scale, _slice(unit), torch.ones_like(scale), normalized=True)
+    return Rows(
+        vector=unit,
+        norm=2 * norm,
+        scale=scale,
+        slices=_slice(unit),
+        magnitude=torch.ones_like(scale),
+        normalized=True,
+    )
 
 
 def _slice(x: Tensor) -> Slices:

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
+from drometric.engine.rows import Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,31 +53,31 @@ def attach(solution: Solution, batch: Batch, arguments: Arguments) -> Tensor:
             f"the loss is {float(solution.value):.3g}, which is no finite {value.dtype}: make the "
             "embeddings or the parameters of the loss smaller, or use normalize=True"
         )
-    sources = {"embeddings": arguments.embeddings, "reference": arguments.reference}
-    wanted = {
-        name: source
-        for name, source in sources.items()
-        if source is not None and source.requires_grad and torch.is_grad_enabled()
-    }
-    if not wanted:
+    slope, rows, columns = solution.slope, batch.rows, batch.columns
+    sides = [(arguments.embeddings, rows, slope + slope.T if batch.within else slope, columns)]
+    if arguments.reference is not None:
+        sides.append((arguments.reference, columns, slope.T, rows))
+    _refuse_forward_mode(*(source for source, *_ in sides))
+    sides = [side for side in sides if side[0].requires_grad and torch.is_grad_enabled()]
+    if not sides:
         return value
-    gradients = [
-        _gradient(name, source, solution, batch).to(value.dtype) for name, source in wanted.items()
-    ]
-    return _with_gradient(value, *gradients, *wanted.values())
+    gradients = [_gradient(own, s, others, value.dtype) for _, own, s, others in sides]
+    return _with_gradient(value, *gradients, *(source for source, *_ in sides))
 
 
-def _gradient(name: str, source: Tensor, solution: Solution, batch: Batch) -> Tensor:
-    """The gradient of the loss in one of the two sets, float64."""
-    if name == "embeddings":
-        rows, slope = batch.rows, solution.slope @ batch.columns.vector
-        if batch.within:
-            slope += solution.slope.T @ batch.rows.vector
-    else:
-        rows, slope = batch.columns, solution.slope.T @ batch.rows.vector
-    # What the set's dtype cannot hold becomes the largest number that it can: finite.
-    largest = torch.finfo(source.dtype).max
-    return rows.pull_back(slope).clamp(-largest, largest)
+def _gradient(rows: Rows, slope: Tensor, others: Rows, dtype: torch.dtype) -> Tensor:
+    """The gradient of the loss in one set, given the slopes in its similarities to the other."""
+    gradient = rows.pull_back(slope @ others.vector)
+    largest = torch.finfo(dtype).max
+    return gradient.clamp(-largest, largest).to(dtype)
+
+
+def _refuse_forward_mode(*sources: Tensor) -> None:
+    if any(_unpack_dual(source).tangent is not None for source in sources):
+        raise RuntimeError(
+            "drometric's losses have derivatives in reverse mode only: use backward, "
+            "torch.autograd.grad, torch.func.grad or jacrev, not jvp or jacfwd"
+        )
 
 
 class _PairGradient(torch.autograd.Function):
@@ -93,14 +95,23 @@ class _PairGradient(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         gradients, sources = saved[: len(saved) // 2], saved[len(saved) // 2 :]
-        # First scaled, then rounded: what a gradient scaler is there for in float16.
         scaled = [
-            (upstream[0] * gradient).to(source.dtype)
+            _scale(gradient, upstream[0], source.dtype)
             for gradient, source in zip(gradients, sources, strict=True)
         ]
         if torch.is_grad_enabled():
             scaled = [_first_order_only(gradient, *sources) for gradient in scaled]
         return None, *(None for _ in gradients), *scaled
+
+
+def _scale(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient times a factor in a dtype that may hold less than its own.
+
+    What does not fit becomes the largest number that does, except where it is the factor that
+    makes it too large: a gradient scaler looks for those infinities.
+    """
+    largest = torch.finfo(dtype).max * factor.abs().clamp(min=1)
+    return (factor * gradient).clamp(-largest, largest).to(dtype)
 
 
 class _FirstOrderOnly(torch.autograd.Function):
@@ -123,5 +134,6 @@ class _FirstOrderOnly(torch.autograd.Function):
         )
 
 
+_unpack_dual: Callable[[Tensor], Any] = forward_ad.unpack_dual
 _with_gradient: Callable[..., Tensor] = _PairGradient.apply
 _first_order_only: Callable[..., Tensor] = _FirstOrderOnly.apply

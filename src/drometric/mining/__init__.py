@@ -5,7 +5,7 @@ A miner is any object with a method `mine(batch)` that returns how often each or
 """
 
 from drometric.mining.distance_weighted import DistanceWeighted
-from drometric.mining.mined import Mined, Miner, mine
+from drometric.mining.mined import Mined, Miner, mined_pairs
 from drometric.mining.multi_similarity import MultiSimilarityMiner
 from drometric.mining.semi_hard import SemiHard
 from drometric.mining.threshold import ThresholdMiner
@@ -17,5 +17,5 @@ __all__ = [
     "MultiSimilarityMiner",
     "SemiHard",
     "ThresholdMiner",
-    "mine",
+    "mined_pairs",
 ]

@@ -8,8 +8,7 @@ import torch
 
 from drometric.checks import number
 from drometric.engine.batch import Batch
-from drometric.mining.mined import Mined, counts
-from drometric.mining.semi_hard import draw_counts
+from drometric.mining.mined import Mined, counts, draw_counts
 from drometric.uncertainty.draw import check_generator
 
 

@@ -7,7 +7,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from drometric.checks import shapes
 from drometric.engine.batch import Batch
+from drometric.uncertainty.draw import draw
 
 
 class Mined(NamedTuple):
@@ -31,19 +33,34 @@ def counts(mask: Tensor) -> Tensor:
     return mask.to(torch.float64)
 
 
-def mine(miner: Miner | None, batch: Batch) -> Mined:
+def mined_pairs(miner: Miner | None, batch: Batch) -> Mined:
     """What a miner takes, or all ordered pairs, each once, without one."""
     if miner is None:
         return Mined(counts(batch.positive), counts(batch.negative))
     mined = miner.mine(batch)
-    wanted = batch.similarity.shape
-    shapes = [tuple(part.shape) for part in mined] if isinstance(mined, Mined) else mined
-    if shapes != [tuple(wanted)] * 2:
+    shape = tuple(batch.similarity.shape)
+    if shapes(mined) != f"{shape}, {shape}":
         raise ValueError(
             f"{type(miner).__name__}.mine must return Mined(positive, negative), two matrices of "
-            f"counts of shape {tuple(wanted)}; got {shapes!r}"
+            f"counts of shape {shape}; got {shapes(mined)}"
         )
+    of_sign = Mined(batch.positive, batch.negative)
+    for name in Mined._fields:
+        count, possible = getattr(mined, name), getattr(of_sign, name)
+        if not bool(torch.where(possible, count >= 0, count == 0).all()):
+            raise ValueError(
+                f"{type(miner).__name__}.mine must count {name} pairs in its matrix {name}, each 0 "
+                "or more times, and no others; got other entries"
+            )
     return Mined(*(part.to(batch.similarity) for part in mined))
+
+
+def draw_counts(weight: Tensor, draws: Tensor, generator: torch.Generator | None) -> Tensor:
+    """How often each entry is drawn, row by row; a row without weight draws none."""
+    draws = torch.where(weight.sum(1) > 0, draws, 0)
+    row, column = draw(weight, draws, generator)
+    drawn = torch.bincount(row * weight.shape[1] + column, minlength=weight.numel())
+    return counts(drawn.reshape(weight.shape))
 
 
 def check_miner(miner: object, *, optional: bool) -> None:

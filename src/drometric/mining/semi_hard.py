@@ -8,8 +8,8 @@ import torch
 
 from drometric.checks import number, whole
 from drometric.engine.batch import Batch
-from drometric.mining.mined import Mined, counts
-from drometric.uncertainty.draw import check_generator, draw
+from drometric.mining.mined import Mined, counts, draw_counts
+from drometric.uncertainty.draw import check_generator
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,3 @@ class SemiHard:
             return Mined(counts(batch.positive), band)
         draws = batch.positive.sum(1) * self.per_positive
         return Mined(counts(batch.positive), draw_counts(band, draws, self.generator))
-
-
-def draw_counts(
-    weight: torch.Tensor, draws: torch.Tensor, generator: torch.Generator | None
-) -> torch.Tensor:
-    """How often each entry is drawn, row by row; a row without weight draws none."""
-    draws = torch.where(weight.sum(1) > 0, draws, 0)
-    row, column = draw(weight, draws, generator)
-    drawn = torch.bincount(row * weight.shape[1] + column, minlength=weight.numel())
-    return counts(drawn.reshape(weight.shape))

@@ -31,7 +31,7 @@ class BalancedTopK:
         check_size(self.k, self.per_example)
 
     def worst_case(self, pairs: Pairs) -> WorstCase:
-        k = size(self.k, self.per_example, pairs.rows)
+        k = size(self.k, self.per_example, pairs.row_count)
         return balance(
             pairs, lambda loss: hardest(loss, k // 2), lambda loss: hardest(loss, k - k // 2)
         )

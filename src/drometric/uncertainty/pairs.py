@@ -23,9 +23,9 @@ class Pairs:
     """i, the pair's row of the embeddings."""
     column: Tensor
     """j, its row of the embeddings (then i < j), or of the reference."""
-    rows: int
+    row_count: int
     """B, the number of embeddings: the anchors."""
-    columns: int
+    column_count: int
     """The number of examples that `column` counts in."""
     within: bool
     """True for pairs within one batch (both ends are anchors), False across two sets."""

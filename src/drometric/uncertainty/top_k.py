@@ -35,7 +35,7 @@ class TopK:
         check_size(self.k, self.per_example)
 
     def worst_case(self, pairs: Pairs) -> WorstCase:
-        return hardest(pairs.loss, size(self.k, self.per_example, pairs.rows))
+        return hardest(pairs.loss, size(self.k, self.per_example, pairs.row_count))
 
 
 def check_size(k: int | None, per_example: float | None) -> None:

@@ -20,7 +20,7 @@ def solve(loss, rho):
     loss = torch.as_tensor(np.asarray(loss), dtype=torch.float64)
     n = len(loss)
     similar, row = torch.ones(n, dtype=torch.bool), torch.zeros(n, dtype=torch.long)
-    pairs = Pairs(loss, similar, row, torch.arange(n), rows=1, columns=n, within=False)
+    pairs = Pairs(loss, similar, row, torch.arange(n), row_count=1, column_count=n, within=False)
     value, weight = dm.ChiSquare(rho).worst_case(pairs)
     return value.item(), weight.numpy()
 
