@@ -1,9 +1,10 @@
 """Train an embedding of handwritten digits, each turned to an angle of its own.
 
-The images are real (1,797 digits by 43 people, UCI, as scikit-learn ships them). Two images of
-one digit at different angles share few pixels, so a search on raw pixels does badly; an
-embedding learns what a digit is at any angle. The model is trained on the first 1,000 images and
-judged on the other 797: for each of them, is the most similar of the other 796 the same digit?
+The images are real: 1,797 digits by 13 people, the test set of UCI's "Optical Recognition of
+Handwritten Digits", as scikit-learn ships it. Two images of one digit at different angles share
+few pixels, so a search on raw pixels errs; an embedding learns what a digit is at any angle. The
+model is trained on the first 1,000 images and judged on the other 797: for each of them, is the
+most similar of the other 796 the same digit?
 
     python examples/digits.py
 

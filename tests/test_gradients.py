@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import drometric as dm
 
@@ -206,3 +207,24 @@ def test_nothing_is_tracked_that_was_not_asked_for(name):
     value.backward()
     assert x.grad is None
     assert torch.equal(y.grad, both[1])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # in torch's own jvp
+@pytest.mark.parametrize("name", EVERY)
+def test_forward_mode_is_refused(name):
+    # Nothing here follows a tangent: the derivative would silently be 0.
+    within, across = functions(EVERY[name], normalize=True)
+    x, y = (z.detach() for z in data())
+    x_tangent, y_tangent = torch.ones_like(x), torch.ones_like(y)
+    forward = [
+        lambda: torch.func.jvp(within, (x,), (x_tangent,)),
+        lambda: torch.func.jvp(lambda y: across(x, y), (y,), (y_tangent,)),
+        lambda: torch.func.jacfwd(within)(x),
+        lambda: torch.func.jvp(torch.func.grad(within), (x,), (x_tangent,)),
+        lambda: torch.func.hessian(within)(x),
+    ]
+    for derivative in forward:
+        with pytest.raises(RuntimeError, match="reverse mode only"):
+            derivative()
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="reverse mode only"):
+        within(forward_ad.make_dual(x.requires_grad_(), x_tangent))

@@ -18,16 +18,19 @@ class RobustPairLoss(PairwiseLoss):
 
     Every unordered pair of a batch is a binary classification: similar or not. `pair_loss` says
     what a pair costs, `uncertainty` which weightings p of the pairs are considered; the value is
-    the worst of them (penalties of the set included), its gradient Σ p* ∇l (Lemma 1).
+    the worst of them (penalties of the set included), its gradient Σ p* ∇l (Lemma 1). Where p*
+    is not unique, or a hinge is at its kink, that is one element of the lemma's set.
 
-    A batch in which no pair is left has the value 0 and a gradient of zeros.
+    Pairs that are ignored count in no mean and no n. A batch in which no pair is left has the
+    value 0 and a gradient of zeros.
 
     Args:
         pair_loss: `Margin`, `Binomial`, `Contrastive`, or anything with their two methods.
         uncertainty: `TopK`, `KL`, … or anything with their one method.
         zero_loss: "drop" leaves out pairs whose loss is 0 before the set sees them, as the
-            paper does (section 3.2); n, P_i and N_i then count the others only. The value jumps
-            where a loss reaches 0. "keep" counts all pairs.
+            paper does (section 3.2); n, P_i and N_i then count the others only (the slack
+            element of `PerAnchorKL` stays). The value jumps where a loss reaches 0. "keep"
+            counts all pairs.
         normalize: L2-normalise the embeddings first. A zero vector has similarity 0 to all.
 
     >>> import torch

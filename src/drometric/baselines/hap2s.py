@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from drometric.baselines.per_anchor import Reduction, check_reduction, reduce
@@ -15,15 +16,16 @@ from drometric.uncertainty.soft_maximum import soft_maximum
 
 
 class HAP2S(PairwiseLoss):
-    """The hard-aware point-to-set loss (Yu et al. 2018), eq. (HAP2S), in similarities:
+    """The hard-aware point-to-set loss (Yu et al. 2018), eq. (30), in similarities:
 
     `(1/B) Σ_i [S_i⁻ - S_i⁺ + margin]+`, `S_i = Σ q s / Σ q` over the anchor's negatives or its
     positives, over the anchors that have both; the others count as 0. The weights q are held
     constant in the gradient. They are
 
-    - "exponential" (HAP2S_E): `e^{-s/γ}` for positives, `e^{s/γ}` for negatives;
-    - "polynomial" (HAP2S_P): `(d + 1)^10` for positives, `(d + 1)^-20` for negatives, of the
-      Euclidean distance d.
+    - "exponential" (HAP2S_E): `e^{-s/γ}` for positives, `e^{s/γ}` for negatives, of the
+      similarity s, eq. (32), where the original has distances;
+    - "polynomial" (HAP2S_P, not in the paper): `(d + 1)^10` for positives, `(d + 1)^-20` for
+      negatives, of the Euclidean distance d; the loss itself stays in similarities.
 
     Args:
         gamma: γ, how sharply the exponential weights single out the hardest; above 0.
@@ -65,7 +67,8 @@ class HAP2S(PairwiseLoss):
         else:
             log_distance = batch.squared_distance.sqrt().log1p()
             of_positives, of_negatives, gamma = 10 * log_distance, -20 * log_distance, 1.0
-        strength = batch.similarity.new_tensor([gamma])
+        s = batch.similarity
+        strength = torch.tensor([gamma], dtype=s.dtype, device=s.device)
         _, q_positive = soft_maximum(of_positives, strength, batch.positive)
         _, q_negative = soft_maximum(of_negatives, strength, batch.negative)
         return q_negative - q_positive

@@ -18,7 +18,7 @@ class LiftedStructure(PairwiseLoss):
     `(1/B) Σ_i [log Σ_{P_i} e^{margin - s} + log Σ_{N_i} e^{s}]+`
 
     over the anchors that have positives and negatives; the others count as 0. In the paper's
-    eq. (LS) the λ of the two sums cancels; the margin stands for what was meant.
+    eq. (3) the λ of the two sums cancels; the margin stands for what was meant.
 
     Args:
         margin: how much less similar all negatives should be than the positives.

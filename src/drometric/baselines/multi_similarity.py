@@ -13,7 +13,7 @@ from drometric.mining.mined import Miner, check_miner, mined_pairs
 
 
 class MultiSimilarity(PairwiseLoss):
-    """The multi-similarity loss (MS; Wang et al. 2019):
+    """The multi-similarity loss (MS; Wang et al. 2019), eq. (2):
 
     `(1/B) Σ_i {(1/α) log[1 + Σ_{P_i} e^{-α(s-λ)}] + (1/β) log[1 + Σ_{N_i} e^{β(s-λ)}]}`
 

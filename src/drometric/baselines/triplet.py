@@ -27,7 +27,7 @@ class Triplet(PairwiseLoss):
     - "hard": those whose negative is nearer than the positive, `s_an > s_ap`;
     - "semi-hard": those whose negative is farther but inside the margin,
       `s_ap - margin < s_an < s_ap`;
-    - "hardest": batch-hard (Hermans et al. 2017), eq. (BH): each anchor's hardest positive with
+    - "hardest": batch-hard (Hermans et al. 2017), eq. (29): each anchor's hardest positive with
       its hardest negative, summed over the anchors that have both and divided by B. Of equally
       hard ones each takes an equal share of the slope.
 

@@ -65,7 +65,8 @@ class PairwiseLoss(nn.Module, ABC):
         """The loss, a scalar: float64 for float64 embeddings, else float32.
 
         Args:
-            embeddings: (B, d), floating point, one example a row.
+            embeddings: (B, d), float16, bfloat16, float32 or float64, one example a row. A zero
+                vector is similar to nothing, and gets no gradient.
             labels: (B,) integers, or (B, C) booleans: examples are similar that share a label.
             similar: instead of labels, (B, B) booleans, symmetric; (B, R) with a reference.
             ignore: pairs that count as neither positive nor negative, shaped like `similar`.
@@ -95,7 +96,8 @@ class PairwiseLoss(nn.Module, ABC):
     ) -> PairWeights:
         """The pairs that have a weight, and their weights p*.
 
-        A loss that is no robust loss has no p*: its weights are `|∂L/∂s|`.
+        A loss that is no robust loss has no p*: its weights are `|∂L/∂s|`. Where pairs are
+        drawn, this call draws its own.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
         _, solution = self._read_and_solve(arguments)
@@ -115,8 +117,8 @@ class PairwiseLoss(nn.Module, ABC):
     ) -> Report:
         """What the loss looks at in these examples.
 
-        A pair is active where its loss is above 0; in a loss that is no sum over pairs, where
-        it has a weight.
+        In a robust loss a pair is active where its loss is above 0, in any other loss where it
+        has a weight. Where pairs are drawn, this call draws its own.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
         batch, solution = self._read_and_solve(arguments)

@@ -14,6 +14,11 @@ from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
 from drometric.engine.rows import Rows
 
+REVERSE_MODE_ONLY = (
+    "drometric's losses have derivatives in reverse mode only, of one batch at a time: use "
+    "backward, torch.autograd.grad or torch.func.grad, not jvp, vmap, jacfwd or hessian"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -57,8 +62,7 @@ def attach(solution: Solution, batch: Batch, arguments: Arguments) -> Tensor:
     sides = [(arguments.embeddings, rows, slope + slope.T if batch.within else slope, columns)]
     if arguments.reference is not None:
         sides.append((arguments.reference, columns, slope.T, rows))
-    _refuse_forward_mode(*(source for source, *_ in sides))
-    sides = [side for side in sides if side[0].requires_grad and torch.is_grad_enabled()]
+    sides = [side for side in sides if _is_differentiated(side[0])]
     if not sides:
         return value
     gradients = [_gradient(own, s, others, value.dtype) for _, own, s, others in sides]
@@ -72,12 +76,9 @@ def _gradient(rows: Rows, slope: Tensor, others: Rows, dtype: torch.dtype) -> Te
     return gradient.clamp(-largest, largest).to(dtype)
 
 
-def _refuse_forward_mode(*sources: Tensor) -> None:
-    if any(_unpack_dual(source).tangent is not None for source in sources):
-        raise RuntimeError(
-            "drometric's losses have derivatives in reverse mode only: use backward, "
-            "torch.autograd.grad, torch.func.grad or jacrev, not jvp or jacfwd"
-        )
+def _is_differentiated(source: Tensor) -> bool:
+    forward = _unpack_dual(source).tangent is not None
+    return forward or (source.requires_grad and torch.is_grad_enabled())
 
 
 class _PairGradient(torch.autograd.Function):
@@ -102,6 +103,14 @@ class _PairGradient(torch.autograd.Function):
         if torch.is_grad_enabled():
             scaled = [_first_order_only(gradient, *sources) for gradient in scaled]
         return None, *(None for _ in gradients), *scaled
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        raise RuntimeError(REVERSE_MODE_ONLY)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> tuple[Tensor, int]:
+        raise RuntimeError(REVERSE_MODE_ONLY)
 
 
 def _scale(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -25,7 +25,7 @@ class DistanceWeighted:
         cutoff: smaller distances weigh as this one does, so that noise is not drawn above all.
         nonzero_loss_cutoff: no negatives from this distance on. Where all of an anchor's
             negatives are that far, none is drawn.
-        generator: what the draws come from; None is torch's default generator.
+        generator: what the draws come from; None is torch's default one, of the CPU.
     """
 
     cutoff: float = 0.5

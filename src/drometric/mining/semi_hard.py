@@ -25,7 +25,7 @@ class SemiHard:
         per_positive: None takes all negatives of the band; a number draws as many, with
             replacement, for each of the anchor's positives (none where the band is empty). With
             1 about as many pairs are kept as in the paper.
-        generator: what the draws come from; None is torch's default generator.
+        generator: what the draws come from; None is torch's default one, of the CPU.
     """
 
     margin: float = 0.2

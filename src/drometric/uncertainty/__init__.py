@@ -2,6 +2,9 @@
 
 A set is any object with a method `worst_case(pairs)`, which returns the largest `Σ p l - penalty`
 over its weightings p and a p that reaches it. `docs/extend.md` adds one in thirty lines.
+
+`pairs` holds what a set is given and gives back; `by_sign`, `soft_maximum` and `draw` what sets
+share.
 """
 
 from drometric.uncertainty.balanced_kl import BalancedKL

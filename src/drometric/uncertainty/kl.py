@@ -27,8 +27,8 @@ class KL:
     Args:
         gamma: γ, the strength of the penalty, from 0 to ∞.
         sample: K, the number of pairs to draw; None uses all pairs exactly.
-        generator: what the draws come from; None is torch's default generator. The same input
-            and generator state give the same result.
+        generator: what the draws come from; None is torch's default one, of the CPU. The
+            same input and generator state give the same result.
     """
 
     gamma: float = 0.1

@@ -25,7 +25,7 @@ class TopK:
     Args:
         k: K itself, or
         per_example: K as a multiple of the number of embeddings, rounded, at least 1 (the
-            paper's studies use K = 2 B).
+            paper's studies use K = 2 B). With a reference, its rows are not counted.
     """
 
     k: int | None = None
