@@ -7,26 +7,13 @@ import math
 
 import pytest
 import torch
+from eight_examples import LABELS, batch, value_and_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import drometric as dm
 from drometric.mining import mined_pairs
 from drometric.uncertainty import Pairs
-
-LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
-
-
-def batch(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 4, dtype=torch.float64, generator=generator)
-
-
-def value_and_gradient(loss, x, labels=LABELS, **how):
-    x = x.clone().requires_grad_()
-    value = loss(x, labels, **how)
-    value.backward()
-    return value.item(), x.grad
 
 
 def assert_equal_losses(one, other, seeds=range(3), **how):

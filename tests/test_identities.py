@@ -7,24 +7,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from eight_examples import LABELS, batch, value_and_gradient
 
 import drometric as dm
 
 PLENTY = 3.0  # as a margin it keeps every hinge open: similarities lie in [-1, 1]
-LABELS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])  # every anchor has both signs, in unequal groups
 LONELY = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])  # the last anchor has no positive
-
-
-def batch(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, 4, dtype=torch.float64, generator=generator)
-
-
-def value_and_gradient(loss, x, labels=LABELS, **how):
-    x = x.clone().requires_grad_()
-    value = loss(x, labels, **how)
-    value.backward()
-    return value.item(), x.grad
 
 
 def gradient(loss, x, labels=LABELS, **how):
