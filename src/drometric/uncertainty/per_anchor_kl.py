@@ -88,8 +88,8 @@ def _check_gamma(name: str, gamma: float | Tensor) -> None:
         or not bool((gamma >= 0).all())
     ):
         raise ValueError(
-            f"{name} must be a number or a floating-point vector (a tensor) with one entry per anchor, "
-            f"none below 0, that wants no gradient; got {gamma!r}"
+            f"{name} must be a number or a floating-point vector (a tensor) with one entry per "
+            f"anchor, none below 0, that wants no gradient; got {gamma!r}"
         )
 
 
