@@ -39,7 +39,9 @@ def soft_maximum(
     shortfall = exponent.expm1().masked_fill(~counted, 0.0).sum(1, keepdim=True) / size
     log_mean = torch.where(shortfall > -0.5, shortfall.log1p(), (mass / size).log())
     mean = loss.masked_fill(~counted, 0.0).sum(1, keepdim=True) / size
-    value = torch.where(gamma.isinf(), mean, top + gamma * log_mean)
+    # Beyond some γ it is the mean to the last digit, also where (l - max) / γ vanishes.
+    spread = -excess.masked_fill(~counted, 0.0).amin(1, keepdim=True)
+    value = torch.where(spread < 2.0**-60 * gamma, mean, top + gamma * log_mean)
     filled = counted.any(1, keepdim=True)
     value = torch.where(filled, value, 0.0)
     weight = torch.where(filled, exponent.exp() / mass, 0.0)
