@@ -6,7 +6,7 @@ few pixels, so a search on raw pixels errs; an embedding learns what a digit is 
 model is trained on the first 1,000 images and judged on the other 797: for each of them, is the
 most similar of the other 796 the same digit?
 
-    python examples/digits.py
+    pip install '.[examples]' && python examples/digits.py
 
 It takes about twenty seconds on two cores.
 """

@@ -1,7 +1,8 @@
 """The degenerate matrix: every loss x every degenerate batch x every precision.
 
-What is expected stands in `degenerate_cases`; what the values are, where all pairs are equally
-similar, in `equal_similarities`. `docs/degenerate.md` is the same table for readers.
+What is expected stands in `degenerate_cases` and `degenerate_errors`; what the values are, where
+all pairs are equally similar, in `equal_similarities`. `docs/degenerate.md` is the same table for
+readers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from degenerate_cases import ERRORS, SAME, VALUES, frame
+from degenerate_cases import SAME, VALUES, frame
+from degenerate_errors import ERRORS
 from equal_similarities import bounds, slope
 from every_loss import FAMILIES, one_of
 

@@ -17,7 +17,6 @@ import torch
 from every_loss import FAMILIES, one_of
 
 import drometric as dm
-from drometric.uncertainty import WorstCase
 
 NO_NUMBERS = [None, True, "0.2", "high", [0.2], 1j, math.nan, {}, torch.tensor([0.1, 0.2]), 10**400]
 FINITE, ANY, POSITIVE, NOT_BELOW_ZERO = (
@@ -223,68 +222,7 @@ def test_a_seed_is_no_generator(kind):
         kind(generator=42)
 
 
-class Fixed:
-    """A user's set that returns what it was told to."""
-
-    def __init__(self, make):
-        self.worst_case = make
-
-
 X, LABELS = torch.eye(4) + 0.3, torch.tensor([0, 0, 1, 1])
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        lambda pairs: WorstCase(pairs.loss.mean(), pairs.loss[:-1]),
-        lambda pairs: WorstCase(pairs.loss, pairs.loss),
-        lambda pairs: WorstCase(pairs.loss.mean(), pairs.loss[:, None]),
-        lambda pairs: WorstCase(pairs.loss.mean(), pairs.loss.mean()),
-        lambda pairs: WorstCase(1.0, pairs.loss.numpy()),
-        lambda pairs: pairs.loss.mean(),
-        lambda pairs: None,
-    ],
-)
-def test_a_set_that_answers_in_the_wrong_shape_is_named(answer):
-    wanted = r"^Fixed.worst_case must return WorstCase\(value, weight\), .* per pair \(6\); got "
-    with pytest.raises(ValueError, match=wanted):
-        dm.RobustPairLoss(dm.Margin(), Fixed(answer))(X, LABELS)
-
-
-def test_a_set_may_answer_in_float32():
-    def uniform(pairs):
-        return WorstCase(pairs.loss.float().mean(), torch.full((len(pairs),), 1 / len(pairs)))
-
-    wanted = dm.RobustPairLoss(dm.Margin(), dm.Uniform())(X, LABELS)
-    value = dm.RobustPairLoss(dm.Margin(), Fixed(uniform))(X, LABELS)
-    torch.testing.assert_close(value, wanted)
-
-
-def test_a_pair_loss_may_answer_in_float32():
-    class Single(dm.Margin):
-        def negative(self, similarity):
-            return tuple(x.float() for x in super().negative(similarity))
-
-    for of in (
-        lambda pair_loss: dm.RobustPairLoss(pair_loss, dm.Uniform()),
-        lambda pair_loss: dm.MinedPairLoss(pair_loss, dm.ThresholdMiner()),
-    ):
-        torch.testing.assert_close(of(Single())(X, LABELS), of(dm.Margin())(X, LABELS))
-
-
-@pytest.mark.parametrize("answer", [lambda s: s, lambda s: (s[:-1], s), lambda s: (s.sum(), s)])
-def test_a_pair_loss_that_answers_in_the_wrong_shape_is_named(answer):
-    class Odd(dm.Margin):
-        def negative(self, similarity):
-            return answer(similarity)
-
-    wanted = r"^Odd\.negative must return .*; got "
-    for loss in (
-        dm.RobustPairLoss(Odd(), dm.Uniform()),
-        dm.MinedPairLoss(Odd(), dm.ThresholdMiner()),
-    ):
-        with pytest.raises(ValueError, match=wanted):
-            loss(X, LABELS)
 
 
 def test_gamma_has_one_entry_per_anchor_or_is_refused():

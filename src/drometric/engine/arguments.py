@@ -23,7 +23,7 @@ class Arguments:
 
     def __post_init__(self) -> None:
         _check_embeddings("embeddings", self.embeddings)
-        _check_finite("embeddings", self.embeddings)
+        _check_values("embeddings", self.embeddings)
         if self.reference is not None:
             self._check_reference(self.reference)
         if self.reference is None and self.reference_labels is not None:
@@ -70,7 +70,7 @@ class Arguments:
                 f"got {_what(reference)}"
             )
         self._check_device("reference", reference)
-        _check_finite("reference", reference)
+        _check_values("reference", reference)
         if self.labels is not None and self.reference_labels is None:
             raise ValueError("labels with a reference need reference_labels, one per row of it")
 
@@ -143,7 +143,7 @@ def _check_embeddings(name: str, x: object) -> None:
         raise ValueError(f"{name} must have at least one column; got {_what(x)}")
 
 
-def _check_finite(name: str, x: Tensor) -> None:
+def _check_values(name: str, x: Tensor) -> None:
     if x.is_meta:
         raise ValueError(f"{name} must hold data; got {_what(x)}")
     bad = (~x.detach().isfinite()).any(1).nonzero()
