@@ -48,7 +48,10 @@ NOT_A_MATRIX = (
     "must be a dense matrix of float16, bfloat16, float32 or float64, one example a row; got "
 )
 ANY = r"\w+"
-SQUARE = r"must be a dense boolean matrix of shape \(5, 5\); got "
+SQUARE = (
+    r"must be a boolean matrix of shape \(5, 5\), a tensor that is dense or sparse \(COO or CSR\); "
+    "got "
+)
 UNEVEN = r"must be symmetric within a batch; entries \(0, 1\) and \(1, 0\) differ"
 LABELLED = {"reference_labels": SAME}
 

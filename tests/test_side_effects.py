@@ -48,7 +48,7 @@ class LargestTensor(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_loss_holds_more_than_all_pairs(family: str) -> None:
+def test_no_loss_holds_as_much_as_the_triplets(family: str) -> None:
     # Two classes: there are a hundred times as many triplets as pairs.
     rows = 400
     embeddings = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -56,4 +56,4 @@ def test_no_loss_holds_more_than_all_pairs(family: str) -> None:
     labels[::2] = 1
     with LargestTensor() as largest:
         one_of(family, rows)(embeddings, labels).backward()
-    assert rows**2 <= largest.entries <= 2**22 + rows**2
+    assert largest.entries <= 2**22 + rows**2

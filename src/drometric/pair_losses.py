@@ -41,6 +41,19 @@ class PairLoss(Protocol):
         ...
 
 
+@runtime_checkable
+class Hinge(PairLoss, Protocol):
+    """A pair loss that is 0 on one side of a kink and has the slope 1 on the other.
+
+    The engine needs less time for one: a pair beyond its kink has no gradient.
+    """
+
+    @property
+    def kinks(self) -> tuple[float, float]:
+        """From which similarity on a positive, and up to which a negative pair costs nothing."""
+        ...
+
+
 def check_pair_loss(pair_loss: object) -> None:
     """A pair loss, not its class or its name, or a `ValueError`."""
     if isinstance(pair_loss, type) or not isinstance(pair_loss, PairLoss):
@@ -97,6 +110,10 @@ class Margin:
     def __post_init__(self) -> None:
         number("margin", self.margin)
         number("threshold", self.threshold)
+
+    @property
+    def kinks(self) -> tuple[float, float]:
+        return self.threshold + self.margin, self.threshold - self.margin
 
     def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         excess = self.margin + (self.threshold - similarity)
@@ -161,6 +178,10 @@ class Contrastive:
 
     def __post_init__(self) -> None:
         number("threshold", self.threshold)
+
+    @property
+    def kinks(self) -> tuple[float, float]:
+        return 1.0, self.threshold
 
     def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         excess = 1 - similarity

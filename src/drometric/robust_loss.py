@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from drometric.checks import one_of
-from drometric.engine import reference
+from drometric.engine import reference, robust
+from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
+from drometric.engine.layout import read_layout
+from drometric.engine.outcome import Outcome
 from drometric.engine.pairwise_loss import PairwiseLoss
+from drometric.engine.plan import choose
 from drometric.engine.solution import Solution
 from drometric.pair_losses import PairLoss, check_pair_loss
 from drometric.uncertainty.pairs import UncertaintySet, check_uncertainty
@@ -59,6 +63,19 @@ class RobustPairLoss(PairwiseLoss):
         self.pair_loss = pair_loss
         self.uncertainty = uncertainty
         self.zero_loss = one_of("zero_loss", zero_loss, ("keep", "drop"))
+
+    def evaluate(self, arguments: Arguments, wanted: tuple[bool, bool]) -> Outcome:
+        plan = choose(
+            len(arguments.embeddings), len(arguments.columns), arguments.embeddings.device
+        )
+        if plan.path == "tiles" and robust.knows(self.uncertainty, self.pair_loss):
+            layout = read_layout(arguments, normalize=self.normalize)
+            if layout is not None:
+                drop = self.zero_loss == "drop"
+                outcome = robust.solve(layout, self.pair_loss, self.uncertainty, plan, drop=drop)
+                if outcome is not None:
+                    return outcome
+        return super().evaluate(arguments, wanted)
 
     def solve(self, batch: Batch) -> Solution:
         return reference.solve(

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from drometric.baselines.per_anchor import Reduction, check_reduction, reduce
+from drometric.baselines.per_anchor import Reduction, check_reduction, hinges
 from drometric.checks import number, one_of
+from drometric.engine.anchor_loss import AnchorLoss
 from drometric.engine.batch import Batch
-from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, differentiate
+from drometric.engine.share import Share
 from drometric.uncertainty.soft_maximum import soft_maximum
 
 
-class HAP2S(PairwiseLoss):
+class HAP2S(AnchorLoss):
     """The hard-aware point-to-set loss (Yu et al. 2018), eq. (30), in similarities:
 
     `(1/B) Σ_i [S_i⁻ - S_i⁺ + margin]+`, `S_i = Σ q s / Σ q` over the anchor's negatives or its
@@ -50,25 +49,17 @@ class HAP2S(PairwiseLoss):
         self.weighting = one_of("weighting", weighting, ("exponential", "polynomial"))
         self.reduction = check_reduction(reduction)
 
-    def solve(self, batch: Batch) -> Solution:
-        both = batch.positive.any(1) & batch.negative.any(1)
-        q = self._weights(batch)
-
-        def objective(s: Tensor) -> Tensor:
-            excess = (q * s)[both].sum(1) + self.margin
-            return reduce(excess.relu(), self.reduction, len(s))
-
-        return differentiate(batch, objective)
-
-    def _weights(self, batch: Batch) -> Tensor:
-        """q / Σ q of each anchor's negatives, less that of its positives."""
+    def share(self, strip: Batch) -> Share:
+        s, positive, negative = strip.similarity, strip.positive, strip.negative
         if self.weighting == "exponential":
-            of_positives, of_negatives, gamma = -batch.similarity, batch.similarity, self.gamma
+            of_positives, of_negatives, gamma = -s, s, self.gamma
         else:
-            log_distance = batch.squared_distance.sqrt().log1p()
+            log_distance = strip.squared_distance.sqrt().log1p()
             of_positives, of_negatives, gamma = 10 * log_distance, -20 * log_distance, 1.0
-        s = batch.similarity
         strength = torch.tensor([gamma], dtype=s.dtype, device=s.device)
-        _, q_positive = soft_maximum(of_positives, strength, batch.positive)
-        _, q_negative = soft_maximum(of_negatives, strength, batch.negative)
-        return q_negative - q_positive
+        _, q_positive = soft_maximum(of_positives, strength, positive)
+        _, q_negative = soft_maximum(of_negatives, strength, negative)
+        q = q_negative - q_positive
+        excess = (q * s).sum(1) + self.margin
+        both = positive.any(1) & negative.any(1)
+        return hinges(torch.where(both, excess, 0.0), q, self.reduction)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from drometric.baselines.per_anchor import Reduction, check_reduction, log_sum_exp, reduce
+from drometric.baselines.per_anchor import Reduction, check_reduction, hinges, log_sum_exp
 from drometric.checks import number
+from drometric.engine.anchor_loss import AnchorLoss
 from drometric.engine.batch import Batch
-from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, differentiate
-from drometric.mining.mined import Miner, check_miner, mined_pairs
+from drometric.engine.layout import Layout
+from drometric.engine.outcome import Outcome
+from drometric.engine.per_anchor import lifted_structure
+from drometric.engine.plan import Plan
+from drometric.engine.share import Share
+from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
 
 
-class LiftedStructure(PairwiseLoss):
+class LiftedStructure(AnchorLoss):
     """The lifted-structure loss (LS; Oh Song et al. 2016) in similarities:
 
     `(1/B) Σ_i [log Σ_{P_i} e^{margin - s} + log Σ_{N_i} e^{s}]+`
@@ -41,13 +43,20 @@ class LiftedStructure(PairwiseLoss):
         self.miner = miner
         self.reduction = check_reduction(reduction)
 
-    def solve(self, batch: Batch) -> Solution:
-        positive, negative = mined_pairs(self.miner, batch)
-        both = (positive > 0).any(1) & (negative > 0).any(1)
+    @property
+    def by_anchor(self) -> bool:
+        return mines_by_anchor(self.miner)
 
-        def objective(s: Tensor) -> Tensor:
-            of_positives = log_sum_exp(self.margin - s[both], positive[both])
-            of_negatives = log_sum_exp(s[both], negative[both])
-            return reduce((of_positives + of_negatives).relu(), self.reduction, len(s))
+    def share(self, strip: Batch) -> Share:
+        positive, negative = mined_pairs(self.miner, strip)
+        s = strip.similarity
+        # -∞ for an anchor that lacks one of the signs.
+        of_positives, p = log_sum_exp(self.margin - s, positive)
+        of_negatives, q = log_sum_exp(s, negative)
+        return hinges(of_positives + of_negatives, q.sub_(p), self.reduction)
 
-        return differentiate(batch, objective)
+    def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
+        if self.miner is not None:
+            return None
+        scale = 1 / max(len(layout.rows), 1) if self.reduction == "mean" else 1.0
+        return lifted_structure(layout, self.margin, plan, scale=scale)

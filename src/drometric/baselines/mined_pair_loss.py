@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from drometric.engine.anchor_loss import AnchorLoss
 from drometric.engine.batch import Batch
-from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, from_slope
-from drometric.mining.mined import Miner, check_miner, mined_pairs
+from drometric.engine.share import Share
+from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
 from drometric.pair_losses import PairLoss, check_pair_loss, evaluate
 
 
-class MinedPairLoss(PairwiseLoss):
+class MinedPairLoss(AnchorLoss):
     """The mean of a pair loss over the ordered pairs that a miner gives, with multiplicity.
 
     The way pairs were chosen before: `MinedPairLoss(Margin(), SemiHard())`. No pair gives 0.
@@ -35,14 +35,17 @@ class MinedPairLoss(PairwiseLoss):
         self.pair_loss = pair_loss
         self.miner = miner
 
-    def solve(self, batch: Batch) -> Solution:
-        mined = mined_pairs(self.miner, batch)
+    @property
+    def by_anchor(self) -> bool:
+        return mines_by_anchor(self.miner)
+
+    def share(self, strip: Batch) -> Share:
+        mined = mined_pairs(self.miner, strip)
         count = mined.positive + mined.negative
         taken = count > 0
         loss, steepness = evaluate(
-            self.pair_loss, batch.similarity[taken], mined.positive[taken] > 0
+            self.pair_loss, strip.similarity[taken], mined.positive[taken] > 0
         )
-        share = count[taken] / count.sum()
         slope = torch.zeros_like(count)
-        slope[taken] = share * steepness
-        return from_slope(batch, (share * loss).sum(), slope)
+        slope[taken] = count[taken] * steepness
+        return Share((count[taken] * loss).sum(), count.sum(), slope)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from drometric.baselines.per_anchor import Reduction, check_reduction, log_sum_exp, reduce
+from drometric.baselines.per_anchor import (
+    Reduction,
+    check_reduction,
+    log_sum_exp,
+    reduce,
+    softplus,
+)
 from drometric.checks import number
+from drometric.engine.anchor_loss import AnchorLoss
 from drometric.engine.batch import Batch
-from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, differentiate
-from drometric.mining.mined import Miner, check_miner, mined_pairs
+from drometric.engine.layout import Layout
+from drometric.engine.outcome import Outcome
+from drometric.engine.per_anchor import multi_similarity
+from drometric.engine.plan import Plan
+from drometric.engine.share import Share
+from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
 
 
-class MultiSimilarity(PairwiseLoss):
+class MultiSimilarity(AnchorLoss):
     """The multi-similarity loss (MS; Wang et al. 2019), eq. (2):
 
     `(1/B) Σ_i {(1/α) log[1 + Σ_{P_i} e^{-α(s-λ)}] + (1/β) log[1 + Σ_{N_i} e^{β(s-λ)}]}`
@@ -47,14 +55,22 @@ class MultiSimilarity(PairwiseLoss):
         self.miner = miner
         self.reduction = check_reduction(reduction)
 
-    def solve(self, batch: Batch) -> Solution:
-        positive, negative = mined_pairs(self.miner, batch)
+    @property
+    def by_anchor(self) -> bool:
+        return mines_by_anchor(self.miner)
 
-        def objective(s: Tensor) -> Tensor:
-            excess = s - self.threshold
-            of_positives = log_sum_exp(-self.alpha * excess, positive, plus_one=True)
-            of_negatives = log_sum_exp(self.beta * excess, negative, plus_one=True)
-            per_anchor = of_positives / self.alpha + of_negatives / self.beta
-            return reduce(per_anchor, self.reduction, len(s))
+    def share(self, strip: Batch) -> Share:
+        positive, negative = mined_pairs(self.miner, strip)
+        excess = strip.similarity - self.threshold
+        of_positives, p = log_sum_exp(-self.alpha * excess, positive)
+        of_negatives, q = log_sum_exp(self.beta * excess, negative)
+        (of_positives, fall), (of_negatives, rise) = softplus(of_positives), softplus(of_negatives)
+        per_anchor = of_positives / self.alpha + of_negatives / self.beta
+        slope = q.mul_(rise[:, None]).sub_(p.mul_(fall[:, None]))
+        return reduce(per_anchor, slope, self.reduction)
 
-        return differentiate(batch, objective)
+    def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
+        if self.miner is not None:
+            return None
+        scale = 1 / max(len(layout.rows), 1) if self.reduction == "mean" else 1.0
+        return multi_similarity(layout, self.alpha, self.beta, self.threshold, plan, scale=scale)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from drometric.checks import one_of
+from drometric.engine.share import Share
 
 Reduction = Literal["mean", "sum"]
 
@@ -17,18 +18,32 @@ def check_reduction(reduction: Reduction) -> Reduction:
     return one_of("reduction", reduction, ("mean", "sum"))
 
 
-def reduce(per_anchor: Tensor, reduction: Reduction, anchors: int) -> Tensor:
-    """The sum, or the mean over all anchors: those left out of `per_anchor` count as 0."""
-    total = per_anchor.sum()
-    return total / max(anchors, 1) if reduction == "mean" else total
+def reduce(per_anchor: Tensor, slope: Tensor, reduction: Reduction) -> Share:
+    """The share of a strip's anchors in the sum or the mean over all anchors."""
+    return Share(per_anchor.sum(), len(per_anchor) if reduction == "mean" else 0, slope)
 
 
-def log_sum_exp(exponent: Tensor, count: Tensor, *, plus_one: bool = False) -> Tensor:
-    """`log Σ count e^exponent` of each row, or `log(1 + Σ …)`.
+def hinges(per_anchor: Tensor, slope: Tensor, reduction: Reduction) -> Share:
+    """The share of anchors of which each counts where it is above 0. One of -∞ is left out."""
+    active = per_anchor > 0
+    return reduce(per_anchor.clamp(min=0), torch.where(active[:, None], slope, 0.0), reduction)
 
-    Without the one, every row must count something: -∞ has no gradient.
+
+def log_sum_exp(exponent: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """`log Σ count e^exponent` of each row, and its slope in each exponent.
+
+    `count` may be a mask. A row that counts nothing gives -∞, with slopes of 0.
     """
-    weighted = torch.where(count > 0, exponent + count.log(), -torch.inf)
-    if plus_one:
-        weighted = torch.nn.functional.pad(weighted, (0, 1), value=0.0)
-    return weighted.logsumexp(1)
+    if count.dtype == torch.bool:
+        weighted = exponent.masked_fill(~count, -torch.inf)
+    else:
+        weighted = exponent + count.log()
+    total = weighted.logsumexp(1)
+    return total, weighted.sub_(total.clamp(min=torch.finfo(total.dtype).min)[:, None]).exp_()
+
+
+def softplus(exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """`log(1 + e^exponent)`, also of -∞, and its slope."""
+    small = exponent.abs().neg_().exp_()
+    slope = torch.where(exponent > 0, 1.0, small) / (1 + small)
+    return exponent.clamp(min=0) + small.log1p_(), slope

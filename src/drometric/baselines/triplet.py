@@ -7,18 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from drometric.baselines.per_anchor import reduce
+from drometric.baselines.per_anchor import hinges
 from drometric.checks import number, one_of
+from drometric.engine.anchor_loss import AnchorLoss
 from drometric.engine.batch import Batch
-from drometric.engine.pairwise_loss import PairwiseLoss
-from drometric.engine.solution import Solution, differentiate, from_slope
+from drometric.engine.share import Share
 
 TRIPLETS_AT_ONCE = 2**22
 
 Triplets = Literal["all", "hard", "semi-hard", "hardest"]
 
 
-class Triplet(PairwiseLoss):
+class Triplet(AnchorLoss):
     """The triplet loss (Schroff et al. 2015) in similarities: `[s_an - s_ap + margin]+`.
 
     Which triplets (anchor, positive, negative) it averages over:
@@ -46,40 +46,41 @@ class Triplet(PairwiseLoss):
         self.margin = number("margin", margin)
         self.triplets = one_of("triplets", triplets, ("all", "hard", "semi-hard", "hardest"))
 
-    def solve(self, batch: Batch) -> Solution:
-        if self.triplets == "hardest":
-            return differentiate(batch, lambda s: self._hardest(s, batch))
-        return self._mean(batch)
+    def share(self, strip: Batch) -> Share:
+        return self._hardest(strip) if self.triplets == "hardest" else self._chosen(strip)
 
-    def _mean(self, batch: Batch) -> Solution:
-        s = batch.similarity
-        value, count, slope = s.new_zeros(()), s.new_zeros(()), torch.zeros_like(s)
+    def _chosen(self, strip: Batch) -> Share:
+        s = strip.similarity
+        total, count, slope = s.new_zeros(()), s.new_zeros(()), torch.zeros_like(s)
         # Some ordered positive pairs at a time, each with all negatives of its anchor.
         at_once = max(1, TRIPLETS_AT_ONCE // max(s.shape[1], 1))
-        for pairs in torch.split(batch.positive.nonzero(), at_once):
+        for pairs in torch.split(strip.positive.nonzero(), at_once):
             anchor, other = pairs.unbind(1)
             relative = s[anchor] - s[anchor, other][:, None]
-            chosen = batch.negative[anchor]
+            chosen = strip.negative[anchor]
             if self.triplets == "hard":
                 chosen = chosen & (relative > 0)
             elif self.triplets == "semi-hard":
                 chosen = chosen & (relative < 0) & (relative > -self.margin)
             active = chosen & (relative + self.margin > 0)
-            value += torch.where(active, relative + self.margin, 0.0).sum()
+            total += torch.where(active, relative + self.margin, 0.0).sum()
             count += chosen.sum()
             slope.index_add_(0, anchor, active.to(slope))
             slope[anchor, other] -= active.sum(1)
-        count = count.clamp(min=1)
-        return from_slope(batch, value / count, slope / count)
+        return Share(total, count, slope)
 
-    def _hardest(self, s: Tensor, batch: Batch) -> Tensor:
-        both = batch.positive.any(1) & batch.negative.any(1)
-        if not bool(both.any()):
-            return s.sum() * 0
-        positive, negative = batch.positive[both], batch.negative[both]
-        excess = (
-            s[both].masked_fill(~negative, -torch.inf).amax(1)
-            - s[both].masked_fill(~positive, torch.inf).amin(1)
-            + self.margin
-        )
-        return reduce(excess.relu(), "mean", len(s))
+    def _hardest(self, strip: Batch) -> Share:
+        s = strip.similarity
+        if not s.numel():
+            return hinges(s.sum(1), s, "mean")
+        # An anchor that lacks one of the signs has an excess of -∞.
+        of_negatives = s.masked_fill(~strip.negative, -torch.inf)
+        of_positives = s.masked_fill(~strip.positive, torch.inf)
+        highest, lowest = of_negatives.amax(1, keepdim=True), of_positives.amin(1, keepdim=True)
+        slope = _evenly(of_negatives == highest) - _evenly(of_positives == lowest)
+        return hinges((highest - lowest)[:, 0] + self.margin, slope, "mean")
+
+
+def _evenly(mask: Tensor) -> Tensor:
+    """Weights of the sum 1 for each row, as many as are True in it."""
+    return mask / mask.sum(1, keepdim=True, dtype=torch.float64)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from drometric.engine.matrices import LAYOUTS, Matrix, read_matrix
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -37,9 +41,11 @@ class Arguments:
             self._check_labels(self.labels)
         elif self.reference_labels is not None:
             raise ValueError("reference_labels go with labels, not with similar=")
-        for name, matrix in (("similar", self.similar), ("ignore", self.ignore)):
-            if matrix is not None:
-                self._check_matrix(name, matrix)
+        self._check_matrix("similar", self.similar)
+        self._check_matrix("ignore", self.ignore)
+        if self.reference is None:
+            _check_symmetry("similar", self.similar_matrix)
+            _check_symmetry("ignore", self.ignore_matrix)
 
     @property
     def columns(self) -> Tensor:
@@ -52,15 +58,15 @@ class Arguments:
         double = torch.float64 in (self.embeddings.dtype, self.columns.dtype)
         return torch.float64 if double else torch.float32
 
-    def similar_pairs(self) -> Tensor:
-        """(B, R), True where two examples are similar. The diagonal means nothing in a batch."""
-        if self.similar is not None:
-            return self.similar
-        assert self.labels is not None
-        others = self.labels if self.reference_labels is None else self.reference_labels
-        if self.labels.dim() == 2:
-            return self.labels.to(torch.float64) @ others.to(torch.float64).T > 0
-        return self.labels.to(torch.int64)[:, None] == others.to(torch.int64)
+    @cached_property
+    def similar_matrix(self) -> Matrix | None:
+        """`similar`, ready to be read block by block."""
+        return None if self.similar is None else read_matrix(self.similar)
+
+    @cached_property
+    def ignore_matrix(self) -> Matrix | None:
+        """`ignore`, likewise."""
+        return None if self.ignore is None else read_matrix(self.ignore)
 
     def _check_reference(self, reference: Tensor) -> None:
         _check_embeddings("reference", reference)
@@ -100,25 +106,24 @@ class Arguments:
         self._check_device(name, labels)
 
     def _check_matrix(self, name: str, matrix: object) -> None:
+        if matrix is None:
+            return
         wanted = (len(self.embeddings), len(self.columns))
         if (
             not isinstance(matrix, Tensor)
             or matrix.dtype != torch.bool
             or matrix.shape != wanted
-            or matrix.layout != torch.strided
+            or matrix.layout not in LAYOUTS
+            or (matrix.layout == torch.sparse_coo and matrix.dense_dim() > 0)
         ):
+            array = isinstance(matrix, np.ndarray)
             raise ValueError(
-                f"{name} must be a dense boolean matrix of shape {wanted}; got {_what(matrix)}"
+                f"{name} must be a boolean matrix of shape {wanted}, a tensor that is dense or "
+                f"sparse (COO or CSR); got {_what(matrix)}"
+                + (" (torch.from_numpy or torch.from_file makes it a tensor)" if array else "")
             )
-        self._check_device(name, matrix)
-        if self.reference is None:
-            uneven = (matrix != matrix.T).nonzero()
-            if len(uneven):
-                i, j = uneven[0].tolist()
-                raise ValueError(
-                    f"{name} must be symmetric within a batch; entries ({i}, {j}) and ({j}, {i}) "
-                    "differ"
-                )
+        if matrix.device.type != "cpu":
+            self._check_device(name, matrix)
 
     def _check_device(self, name: str, tensor: Tensor) -> None:
         if tensor.device != self.embeddings.device:
@@ -126,6 +131,15 @@ class Arguments:
                 f"{name} must be on the device of embeddings, {self.embeddings.device}; "
                 f"got {_what(tensor)}"
             )
+
+
+def _check_symmetry(name: str, matrix: Matrix | None) -> None:
+    uneven = None if matrix is None else matrix.uneven()
+    if uneven is not None:
+        i, j = uneven
+        raise ValueError(
+            f"{name} must be symmetric within a batch; entries ({i}, {j}) and ({j}, {i}) differ"
+        )
 
 
 def _check_embeddings(name: str, x: object) -> None:
@@ -146,12 +160,13 @@ def _check_embeddings(name: str, x: object) -> None:
 def _check_values(name: str, x: Tensor) -> None:
     if x.is_meta:
         raise ValueError(f"{name} must hold data; got {_what(x)}")
+    if not x.numel() or bool(torch.stack(x.detach().aminmax()).isfinite().all()):
+        return
     bad = (~x.detach().isfinite()).any(1).nonzero()
-    if len(bad):
-        raise ValueError(
-            f"{name} must be finite; {len(bad)} of {len(x)} rows contain NaN or infinity, "
-            f"the first is row {int(bad[0])}"
-        )
+    raise ValueError(
+        f"{name} must be finite; {len(bad)} of {len(x)} rows contain NaN or infinity, "
+        f"the first is row {int(bad[0])}"
+    )
 
 
 def _is_label_kind(labels: Tensor) -> bool:
@@ -167,5 +182,7 @@ def _what(value: object) -> str:
     if not isinstance(value, Tensor):
         return f"{type(value).__name__} {value!r}" if value is None else type(value).__name__
     dtype = str(value.dtype).removeprefix("torch.")
+    if value.layout != torch.strided:
+        dtype = f"{str(value.layout).removeprefix('torch.')} {dtype}"
     article = "an" if dtype.startswith("int") else "a"
     return f"{article} {dtype} tensor of shape {tuple(value.shape)} on {value.device}"

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from drometric.checks import switch
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch, read_batch
-from drometric.engine.solution import Solution, attach
+from drometric.engine.outcome import Outcome
+from drometric.engine.solution import Solution, attach, outcome_of, wanted_gradients
 
 
 class PairWeights(NamedTuple):
@@ -25,6 +26,17 @@ class PairWeights(NamedTuple):
     """Row of the embeddings, i < j, or of the reference."""
     weight: Tensor
     """The pair's weight, above 0."""
+
+
+class Touched(NamedTuple):
+    """A loss with the examples that its gradient reaches."""
+
+    value: Tensor
+    """The loss, without a graph behind it."""
+    rows: Tensor
+    """The rows of the embeddings whose gradient is not zero, ascending."""
+    gradient: Tensor
+    """Their gradients, one a row, in the dtype of the embeddings."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,11 @@ class PairwiseLoss(nn.Module, ABC):
     def solve(self, batch: Batch) -> Solution:
         """The value of the loss, its slope in every similarity, and the weight of every pair."""
 
+    def evaluate(self, arguments: Arguments, wanted: tuple[bool, bool]) -> Outcome:
+        """The value and the wanted gradients: of the embeddings and of the reference."""
+        batch = read_batch(arguments, normalize=self.normalize)
+        return outcome_of(self.solve(batch), batch, arguments.dtype, wanted)
+
     def forward(
         self,
         embeddings: Tensor,
@@ -68,21 +85,60 @@ class PairwiseLoss(nn.Module, ABC):
             embeddings: (B, d), float16, bfloat16, float32 or float64, one example a row. A zero
                 vector is similar to nothing, and gets no gradient.
             labels: (B,) integers, or (B, C) booleans: examples are similar that share a label.
-            similar: instead of labels, (B, B) booleans, symmetric; (B, R) with a reference.
-            ignore: pairs that count as neither positive nor negative, shaped like `similar`.
-                Within a batch the diagonals of both are not read.
+            similar: instead of labels, (B, B) booleans, symmetric; (B, R) with a reference. Dense
+                or sparse (COO or CSR); a dense one may be mapped from a file (`torch.from_file`),
+                since it is read block by block.
+            ignore: pairs that count as neither positive nor negative, of the same kinds as
+                `similar`. Within a batch the diagonals of both are not read.
             reference: (R, d), a second set: the pairs are then rows x reference only, and rows
                 are the anchors. It gets a gradient if it wants one. Where it holds the batch
                 itself, use `ignore` to leave out each example's pair with itself.
             reference_labels: the labels of the reference.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        batch, solution = self._read_and_solve(arguments)
+        wanted = wanted_gradients(arguments)
         with torch.autocast(embeddings.device.type, enabled=False):
-            return attach(solution, batch, arguments)
+            with torch.no_grad():
+                outcome = self.evaluate(arguments, wanted)
+            return attach(outcome, arguments, wanted)
 
     if TYPE_CHECKING:  # nn.Module's own __call__ tells a type checker nothing
         __call__ = forward
+
+    def touched(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        *,
+        similar: Tensor | None = None,
+        ignore: Tensor | None = None,
+        reference: Tensor | None = None,
+        reference_labels: Tensor | None = None,
+    ) -> Touched:
+        """The loss, and which rows have a gradient: only those need a backward pass.
+
+        A loss that selects few pairs reaches few examples of a large batch. So embed the batch
+        without a graph, then once more the examples that count, and go backward through these:
+
+        >>> import torch
+        >>> from drometric import Margin, RobustPairLoss, TopK
+        >>> model, images = torch.nn.Linear(8, 4), torch.randn(100, 8)
+        >>> labels, loss = torch.arange(100) // 5, RobustPairLoss(Margin(), TopK(k=10))
+        >>> with torch.no_grad():
+        ...     embeddings = model(images)
+        >>> value, rows, gradient = loss.touched(embeddings, labels)
+        >>> model(images[rows]).backward(gradient)   # of at most 20 examples
+
+        That is the gradient of `loss(model(images), labels)` for a model that embeds each example
+        by itself (no batch statistics, the same dropout).
+        """
+        arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
+        with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+            outcome = self.evaluate(arguments, (True, False))
+            value = attach(outcome, arguments, (False, False))
+        assert outcome.gradient is not None
+        rows = (outcome.gradient != 0).any(1).nonzero()[:, 0]
+        return Touched(value, rows, outcome.gradient[rows].to(embeddings.dtype))
 
     def weights(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch.autograd import forward_ad
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
+from drometric.engine.outcome import Outcome
 from drometric.engine.rows import Rows
 
 REVERSE_MODE_ONLY = (
@@ -34,15 +36,6 @@ class Solution:
     """True for the unordered pairs that are reported as active."""
 
 
-def differentiate(batch: Batch, objective: Callable[[Tensor], Tensor]) -> Solution:
-    """The solution of a loss that is a plain function of the similarities.
-
-    It has no p*: the weight of a pair is `|∂L/∂s|`, and a pair with a weight is active.
-    """
-    slope, value = torch.func.grad_and_value(objective)(batch.similarity)
-    return from_slope(batch, value, slope)
-
-
 def from_slope(batch: Batch, value: Tensor, slope: Tensor) -> Solution:
     """A solution whose weights are the absolute slopes of the unordered pairs."""
     of_pair = slope + slope.T if batch.within else slope
@@ -50,23 +43,17 @@ def from_slope(batch: Batch, value: Tensor, slope: Tensor) -> Solution:
     return Solution(value, slope, weight, weight > 0)
 
 
-def attach(solution: Solution, batch: Batch, arguments: Arguments) -> Tensor:
-    """The value as a scalar whose backward pass gives `Σ p* ∇l` to embeddings and reference."""
-    value = solution.value.to(arguments.dtype)
-    if not bool(value.isfinite()):
-        raise ValueError(
-            f"the loss is {float(solution.value):.3g}, which is no finite {value.dtype}: make the "
-            "embeddings or the parameters of the loss smaller, or use normalize=True"
-        )
+def outcome_of(
+    solution: Solution, batch: Batch, dtype: torch.dtype, wanted: tuple[bool, bool]
+) -> Outcome:
+    """The gradients that follow from a solution: `wanted` says of embeddings and of reference."""
     slope, rows, columns = solution.slope, batch.rows, batch.columns
-    sides = [(arguments.embeddings, rows, slope + slope.T if batch.within else slope, columns)]
-    if arguments.reference is not None:
-        sides.append((arguments.reference, columns, slope.T, rows))
-    sides = [side for side in sides if _is_differentiated(side[0])]
-    if not sides:
-        return value
-    gradients = [_gradient(own, s, others, value.dtype) for _, own, s, others in sides]
-    return _with_gradient(value, *gradients, *(source for source, *_ in sides))
+    both = slope + slope.T if batch.within else slope
+    of_rows = _gradient(rows, both, columns, dtype) if wanted[0] else None
+    of_columns = None
+    if not batch.within and wanted[1]:
+        of_columns = _gradient(columns, slope.T, rows, dtype)
+    return Outcome(solution.value, of_rows, of_columns)
 
 
 def _gradient(rows: Rows, slope: Tensor, others: Rows, dtype: torch.dtype) -> Tensor:
@@ -76,9 +63,34 @@ def _gradient(rows: Rows, slope: Tensor, others: Rows, dtype: torch.dtype) -> Te
     return gradient.clamp(-largest, largest).to(dtype)
 
 
+def wanted_gradients(arguments: Arguments) -> tuple[bool, bool]:
+    """Whether embeddings and reference are differentiated."""
+    reference = arguments.reference
+    return (
+        _is_differentiated(arguments.embeddings),
+        reference is not None and _is_differentiated(reference),
+    )
+
+
 def _is_differentiated(source: Tensor) -> bool:
     forward = _unpack_dual(source).tangent is not None
     return forward or (source.requires_grad and torch.is_grad_enabled())
+
+
+def attach(outcome: Outcome, arguments: Arguments, wanted: tuple[bool, bool]) -> Tensor:
+    """The value as a scalar whose backward pass gives its gradients to embeddings and reference."""
+    value = outcome.value.to(arguments.dtype)
+    if not math.isfinite(value.item()):
+        raise ValueError(
+            f"the loss is {float(outcome.value):.3g}, which is no finite {value.dtype}: make the "
+            "embeddings or the parameters of the loss smaller, or use normalize=True"
+        )
+    found = (outcome.gradient, outcome.reference_gradient)
+    given = (arguments.embeddings, arguments.reference)
+    sides = [(g, x) for g, x, w in zip(found, given, wanted, strict=True) if w]
+    if not sides:
+        return value
+    return _with_gradient(value, *(g for g, _ in sides), *(x for _, x in sides))
 
 
 class _PairGradient(torch.autograd.Function):

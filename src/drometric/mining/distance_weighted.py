@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -27,6 +28,8 @@ class DistanceWeighted:
             negatives are that far, none is drawn.
         generator: what the draws come from; None is torch's default one, of the CPU.
     """
+
+    by_anchor: ClassVar[bool] = True
 
     cutoff: float = 0.5
     nonzero_loss_cutoff: float = 1.4

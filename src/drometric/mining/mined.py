@@ -13,7 +13,10 @@ from drometric.uncertainty.draw import draw
 
 
 class Mined(NamedTuple):
-    """How often each ordered pair is taken: two (B, R) float64 matrices, one row an anchor."""
+    """How often each ordered pair is taken: two (B, R) float64 matrices, one row an anchor.
+
+    A mask in place of a matrix takes each of its pairs once.
+    """
 
     positive: Tensor
     negative: Tensor
@@ -21,7 +24,11 @@ class Mined(NamedTuple):
 
 @runtime_checkable
 class Miner(Protocol):
-    """Anything that chooses ordered pairs from a batch."""
+    """Anything that chooses ordered pairs from a batch.
+
+    A miner may say `by_anchor = True` if what it takes of an anchor's pairs depends on no other
+    row: then it may be given a strip, a batch of some of the anchors with all columns, at a time.
+    """
 
     def mine(self, batch: Batch) -> Mined:
         """The pairs to look at."""
@@ -33,10 +40,15 @@ def counts(mask: Tensor) -> Tensor:
     return mask.to(torch.float64)
 
 
+def mines_by_anchor(miner: Miner | None) -> bool:
+    """Whether the pairs of an anchor are the same in a strip as in the whole batch."""
+    return miner is None or bool(getattr(miner, "by_anchor", False))
+
+
 def mined_pairs(miner: Miner | None, batch: Batch) -> Mined:
     """What a miner takes, or all ordered pairs, each once, without one."""
     if miner is None:
-        return Mined(counts(batch.positive), counts(batch.negative))
+        return Mined(batch.positive, batch.negative)
     mined = miner.mine(batch)
     shape = tuple(batch.similarity.shape)
     if shapes(mined) != f"{shape}, {shape}":

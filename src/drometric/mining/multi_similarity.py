@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -20,6 +21,8 @@ class MultiSimilarityMiner:
     Args:
         epsilon: ε, how much easier than the hardest opposite a pair may be.
     """
+
+    by_anchor: ClassVar[bool] = True
 
     epsilon: float = 0.1
 

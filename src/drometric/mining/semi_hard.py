@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -27,6 +28,8 @@ class SemiHard:
             1 about as many pairs are kept as in the paper.
         generator: what the draws come from; None is torch's default one, of the CPU.
     """
+
+    by_anchor: ClassVar[bool] = True
 
     margin: float = 0.2
     threshold: float = 0.5

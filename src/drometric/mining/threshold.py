@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from drometric.checks import number
 from drometric.engine.batch import Batch
@@ -19,6 +20,8 @@ class ThresholdMiner:
         margin: m.
         threshold: λ.
     """
+
+    by_anchor: ClassVar[bool] = True
 
     margin: float = 0.2
     threshold: float = 0.5

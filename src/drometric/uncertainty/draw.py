@@ -11,24 +11,25 @@ def draw(weight: Tensor, count: Tensor, generator: torch.Generator | None) -> tu
 
     By inverting the cumulative weights, so that n has no limit (torch.multinomial stops at 2^24).
     The random numbers come from the generator's own device, by default the CPU, so that a seed
-    gives the same draws on every device.
+    gives the same draws on every device. Each draw takes one number, row by row: on the CPU, to
+    draw for some rows after others is the same as to draw for all at once.
 
     Returns:
         Rows and columns of the draws, row by row.
     """
-    most = int(count.max()) if len(count) else 0
-    if most == 0:
+    total = int(count.sum())
+    if total == 0:
         return count.new_empty(0), count.new_empty(0)
     source = generator.device if generator is not None else torch.device("cpu")
-    uniform = torch.rand(
-        len(weight), most, dtype=torch.float64, device=source, generator=generator
-    ).to(weight.device)
+    numbers = torch.rand(total, dtype=torch.float64, device=source, generator=generator)
+    wanted = torch.arange(int(count.max()), device=weight.device) < count[:, None]
+    uniform = torch.zeros(wanted.shape, dtype=torch.float64, device=weight.device)
+    uniform.masked_scatter_(wanted, numbers.to(weight.device))
     cumulative = weight.to(torch.float64).cumsum(1)
     column = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     # Rounding may carry a draw past the end: then it is the last entry that can be drawn.
     place = torch.arange(weight.shape[1], device=weight.device)
     last = torch.where(weight > 0, place, 0).amax(1, keepdim=True)
-    wanted = torch.arange(most, device=weight.device) < count[:, None]
     row = torch.arange(len(weight), device=weight.device)[:, None].expand_as(column)
     return row[wanted], column.minimum(last)[wanted]
 

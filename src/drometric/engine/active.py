@@ -1,0 +1,62 @@
+"""The pairs beyond the kink of a hinge, where they are few: the others cost nothing.
+
+In a trained embedding nearly all negative pairs are far enough apart already.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from drometric.engine.judged import Judged, judge
+from drometric.engine.layout import Layout
+from drometric.engine.pair_list import sorted_pairs
+from drometric.engine.plan import Plan
+from drometric.engine.screening import above, products, screen
+from drometric.pair_losses import Hinge, PairLoss
+
+FEW = 8
+"""A list of pairs is worth its price up to so many for each example."""
+
+
+@dataclass(frozen=True, eq=False)
+class Active:
+    """The pairs in tiles that may have a loss, and how many others there are, which have none."""
+
+    judged: list[Judged]
+    others: int
+
+
+def active_pairs(
+    layout: Layout, pair_loss: PairLoss, signs: tuple[bool, ...], plan: Plan
+) -> Active | None:
+    """Those of the signs' pairs in tiles; None where they are many, or the loss is no hinge."""
+    if not isinstance(pair_loss, Hinge):
+        return None
+    screened = screen(layout, plan.screen)
+    kinks = dict(zip((True, False), pair_loss.kinks, strict=True))
+    most = FEW * (len(layout.rows) + len(layout.columns))
+    found: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {sign: [] for sign in signs}
+    count, seen = 0, torch.zeros((), dtype=torch.int64, device=screened.rows.device)
+    buffer = screened.rows.new_empty(plan.tile[0] * plan.tile[1])
+    for tile in layout.tiles(*plan.tile):
+        if tile.positive not in found:
+            continue
+        keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)
+        if tile.positive:
+            keys.neg_()
+        kink = -kinks[True] if tile.positive else kinks[False]
+        row, column = above(tile.hide(keys, -math.inf), kink - screened.slack(kink))
+        found[tile.positive].append((row + tile.rows.start, column + tile.columns.start))
+        seen += tile.pairs()
+        count += len(row)
+        if count > most:
+            return None
+    judged = []
+    for sign, parts in found.items():
+        if parts:
+            pairs = sorted_pairs(*(torch.cat(part) for part in zip(*parts, strict=True)))
+            judged.append(judge(layout, pair_loss, pairs, sign))
+    return Active([part for part in judged if len(part)], int(seen) - count)

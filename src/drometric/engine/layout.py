@@ -1,0 +1,174 @@
+"""Where the pairs are: positives as a short list, negatives as tiles that need no mask.
+
+With class labels, examples are sorted by class: then the columns of each row's own class are a run,
+and away from the runs all pairs are negative. Other sources of pairs (several labels an example, a
+matrix of the user's, ignored pairs), and classes so large that their pairs are no short list, go
+by masks that are read tile by tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from drometric.engine.arguments import Arguments
+from drometric.engine.pair_list import PairList
+from drometric.engine.signs import Signs, read_signs
+from drometric.engine.vectors import Vectors, read_vectors
+
+SHORT_LIST = 32
+"""The positives are a short list up to so many for each example."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """A block of pairs of one sign, and which of its entries are no such pairs."""
+
+    rows: slice
+    columns: slice
+    positive: bool
+    hidden: tuple[slice, Tensor] | None
+    """Some columns of the tile, and a mask of them, True where there is no pair of this sign."""
+
+    def pairs(self) -> Tensor | int:
+        """How many pairs the tile holds."""
+        height, width = self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+        if self.hidden is None:
+            return int(height * width)
+        return torch.sub(height * width, self.hidden[1].sum())
+
+    def hide(self, values: Tensor, fill: float) -> Tensor:
+        """`values`, one an entry, with `fill` where there is no pair; in place."""
+        if self.hidden is not None:
+            columns, mask = self.hidden
+            values[:, columns].masked_fill_(mask, fill)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The columns that stand in no tile: of the sorted row r those from first[r] to last[r]."""
+
+    first: Tensor
+    last: Tensor
+
+    def hidden(self, rows: slice, columns: slice, span: tuple[int, int]) -> tuple[slice, Tensor]:
+        """What a tile must hide, given the first and last column of all its rows' runs."""
+        start, stop = max(columns.start, span[0]), min(columns.stop, span[1])
+        place = torch.arange(start, stop, device=self.first.device)
+        mask = (place >= self.first[rows, None]) & (place < self.last[rows, None])
+        return slice(start - columns.start, stop - columns.start), mask
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The pairs of one call, in the engine's own order of rows and columns."""
+
+    rows: Vectors
+    columns: Vectors
+    within: bool
+    row_order: Tensor | None
+    """The user's number of each row; None where the order is the user's."""
+    column_order: Tensor | None
+    pairs: Runs | Signs
+    positives: PairList | None
+    """All positive pairs, where they are a short list; None where they stand in the tiles."""
+
+    def tiles(self, height: int, width: int) -> Iterator[Tile]:
+        """All pairs that are not in the list, tile by tile, in a fixed order."""
+        tops = range(0, len(self.rows), height)
+        strips = [slice(top, min(top + height, len(self.rows))) for top in tops]
+        spans = self._spans(strips)
+        for rows, span in zip(strips, spans, strict=True):
+            for left in range(rows.start if self.within else 0, len(self.columns), width):
+                columns = slice(left, min(left + width, len(self.columns)))
+                if isinstance(self.pairs, Signs):
+                    yield from self._of_both_signs(self.pairs, rows, columns)
+                elif max(left, span[0]) < min(columns.stop, span[1]):
+                    yield Tile(rows, columns, False, self.pairs.hidden(rows, columns, span))
+                else:
+                    yield Tile(rows, columns, False, None)
+
+    def _spans(self, strips: list[slice]) -> list[tuple[int, int]]:
+        """The first and the last column of the runs of each strip, read from the device at once."""
+        if isinstance(self.pairs, Signs) or not strips:
+            return [(0, 0)] * len(strips)
+        ends = [rows.stop - 1 for rows in strips]
+        tops = [rows.start for rows in strips]
+        first, last = torch.stack((self.pairs.first[tops], self.pairs.last[ends])).tolist()
+        return list(zip(first, last, strict=True))
+
+    def _of_both_signs(self, signs: Signs, rows: slice, columns: slice) -> Iterator[Tile]:
+        masks = signs.block(rows, columns)
+        everywhere = slice(0, columns.stop - columns.start)
+        for mask, positive in zip(masks, (True, False), strict=True):
+            hidden = ~mask
+            if self.within and columns.start < rows.stop:
+                i = torch.arange(rows.start, rows.stop, device=mask.device)[:, None]
+                hidden |= torch.arange(columns.start, columns.stop, device=mask.device) <= i
+            yield Tile(rows, columns, positive, (everywhere, hidden))
+
+    def numbered(self, pairs: PairList) -> tuple[Tensor, Tensor]:
+        """The pairs in the user's numbering, within a batch the smaller number first."""
+        i = pairs.row if self.row_order is None else self.row_order[pairs.row]
+        j = pairs.column if self.column_order is None else self.column_order[pairs.column]
+        return (torch.minimum(i, j), torch.maximum(i, j)) if self.within else (i, j)
+
+
+def read_layout(arguments: Arguments, *, normalize: bool) -> Layout | None:
+    """The pairs of a call; None where the embeddings are out of every ordinary range."""
+    rows = read_vectors(arguments.embeddings, normalize=normalize)
+    columns = rows
+    if arguments.reference is not None:
+        columns = read_vectors(arguments.reference, normalize=normalize)
+    if rows is None or columns is None:
+        return None
+    if rows.vector.dtype != columns.vector.dtype:
+        rows, columns = rows.in_double(), columns.in_double()
+    return lay_out(arguments, rows, columns)
+
+
+def lay_out(arguments: Arguments, rows: Vectors, columns: Vectors) -> Layout:
+    """The pairs that the arguments of a call speak of."""
+    labels, within = arguments.labels, arguments.reference is None
+    if labels is None or labels.dim() == 2 or arguments.ignore is not None:
+        return Layout(rows, columns, within, None, None, read_signs(arguments), None)
+    labels, row_order = _sorted(labels.to(torch.int64))
+    others, column_order = labels, row_order
+    if not within:
+        assert arguments.reference_labels is not None
+        others, column_order = _sorted(arguments.reference_labels.to(torch.int64))
+    place = torch.arange(len(labels), device=labels.device)
+    first = place + 1 if within else torch.searchsorted(others, labels)
+    last = torch.searchsorted(others, labels, right=True)
+    count = last - first
+    if int(count.sum()) > SHORT_LIST * (len(rows) + len(columns)):
+        return Layout(rows, columns, within, None, None, read_signs(arguments), None)
+    rows = rows if row_order is None else rows.take(row_order)
+    if within:
+        columns = rows
+    elif column_order is not None:
+        columns = columns.take(column_order)
+    positives = _listed(first, count)
+    # Within a batch, pairs left of a row's class were met as those of an earlier row.
+    first = torch.zeros_like(first) if within else first
+    return Layout(rows, columns, within, row_order, column_order, Runs(first, last), positives)
+
+
+def _sorted(labels: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Labels in ascending order, and that order; None where they are in it already."""
+    if bool((labels[1:] >= labels[:-1]).all()):
+        return labels, None
+    ascending = labels.sort(stable=True)
+    return ascending.values, ascending.indices
+
+
+def _listed(first: Tensor, count: Tensor) -> PairList:
+    """Every row with each of its `count` columns from `first` on."""
+    row = torch.repeat_interleave(torch.arange(len(first), device=first.device), count)
+    place = torch.arange(len(row), device=first.device)
+    start = count.cumsum(0) - count
+    return PairList(row, first[row] + (place - start[row]))

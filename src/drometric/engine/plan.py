@@ -1,0 +1,90 @@
+"""How a call is to be computed: which path, in tiles of what size, screened in which precision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal
+
+import torch
+
+Path = Literal["plain", "dense", "tiles"]
+
+DENSE_PAIRS = 160 * 160
+"""Up to so many entries of the similarity matrix the calls cost more than the arithmetic."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The choices of one call. None of them changes which pairs are selected."""
+
+    path: Path
+    """plain: as the paper writes it. dense: all pairs at once. tiles: never all at once."""
+    tile: tuple[int, int]
+    """Rows and columns of a tile."""
+    screen: torch.dtype
+    """What candidates are looked for in first: bfloat16, or float32."""
+    spare: int
+    """How many candidates beyond those wanted are held before a finer screen is tried."""
+
+
+def choose(rows: int, columns: int, device: torch.device) -> Plan:
+    """The plan for a call of this size on this device, as far as nobody overrode it."""
+    spare = 16 * (rows + columns) + 2**16
+    # On a CPU a tile and a copy of it stay in the caches; a GPU is to be kept busy.
+    tile = (min(512, max(64, rows // 8)), 1024) if device.type == "cpu" else (4096, 4096)
+    path: Path = "dense" if rows * columns <= DENSE_PAIRS else "tiles"
+    plan = Plan(path, tile, torch.float32, spare)
+    chosen = replace(plan, **_overridden.get({}))
+    if chosen.path == "tiles" and "screen" not in _overridden.get({}):
+        chosen = replace(chosen, screen=screening_dtype(device.type, torch.get_num_threads()))
+    return chosen
+
+
+@contextmanager
+def planned(**choices: Any) -> Iterator[None]:
+    """Within the context, calls are computed as `choices` (fields of `Plan`) say.
+
+    >>> with planned(path="tiles", tile=(7, 64), screen=torch.float32):
+    ...     choose(1000, 1000, torch.device("cpu")).tile
+    (7, 64)
+    """
+    unknown = choices.keys() - Plan.__dataclass_fields__.keys()
+    if unknown:
+        raise ValueError(f"a plan has no {sorted(unknown)}; it has {[*Plan.__dataclass_fields__]}")
+    token = _overridden.set({**_overridden.get({}), **choices})
+    try:
+        yield
+    finally:
+        _overridden.reset(token)
+
+
+@cache
+def screening_dtype(device: str, threads: int) -> torch.dtype:
+    """bfloat16 where its products are at least twice as fast as those of float32, measured once.
+
+    Some CPUs have instructions for bfloat16, others emulate it, several times slower than
+    float32. It takes some ten milliseconds; `threads` only tells one measurement from another.
+    """
+    times = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.ones(512, 512, dtype=dtype, device=device)
+        out = torch.empty_like(x)
+        times[dtype] = min(_seconds(x, out) for _ in range(6))
+    return torch.bfloat16 if 2 * times[torch.bfloat16] < times[torch.float32] else torch.float32
+
+
+def _seconds(x: torch.Tensor, out: torch.Tensor) -> float:
+    start = time.perf_counter()
+    for _ in range(3):
+        torch.mm(x, x.T, out=out)
+    if x.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+_overridden: ContextVar[dict[str, Any]] = ContextVar("overridden")

@@ -1,0 +1,70 @@
+"""The losses of a tile of pairs, computed in place where the pair loss is a hinge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from drometric.checks import shapes
+from drometric.engine.layout import Layout
+from drometric.pair_losses import Hinge, PairLoss
+
+
+class TileLosses(NamedTuple):
+    """Losses and slopes of one sign, shaped like the similarities."""
+
+    loss: Tensor
+    slope: Tensor | None
+    """None where it is -1 for positive and 1 for negative pairs,"""
+    hinge: bool
+    """and, of a hinge, 0 where the loss is 0."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The similarity itself: `λ - s` for a positive pair, `s - λ` for a negative one.
+
+    What losses are soft maxima of that know no hinge.
+    """
+
+    threshold: float
+
+    def positive(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        return self.threshold - similarity, -torch.ones_like(similarity)
+
+    def negative(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
+        return similarity - self.threshold, torch.ones_like(similarity)
+
+
+def tile_losses(pair_loss: PairLoss, similarity: Tensor, positive: bool) -> TileLosses:
+    """What pairs cost. Uses up the similarities."""
+    if isinstance(pair_loss, Hinge):
+        kink = pair_loss.kinks[0 if positive else 1]
+        excess = similarity.neg_().add_(kink) if positive else similarity.sub_(kink)
+        return TileLosses(excess.clamp_(min=0), None, True)
+    if isinstance(pair_loss, Linear):
+        threshold = pair_loss.threshold
+        loss = similarity.neg_().add_(threshold) if positive else similarity.sub_(threshold)
+        return TileLosses(loss, None, False)
+    of_sign = pair_loss.positive if positive else pair_loss.negative
+    found = of_sign(similarity)
+    wanted = f"{tuple(similarity.shape)}, {tuple(similarity.shape)}"
+    if shapes(found) != wanted:
+        raise ValueError(
+            f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses and "
+            f"slopes, shaped like the similarities that it is given, {wanted}; got {shapes(found)}"
+        )
+    loss, slope = (part.to(similarity) for part in found)
+    return TileLosses(loss, slope, False)
+
+
+def loss_range(layout: Layout, pair_loss: PairLoss, positive: bool) -> tuple[float, float]:
+    """The smallest and the largest loss that a pair of this sign can have; it is monotone."""
+    furthest = 1.001 * layout.rows.longest * layout.columns.longest
+    ends = torch.tensor([-furthest, furthest], dtype=torch.float64)
+    losses, _ = pair_loss.positive(ends) if positive else pair_loss.negative(ends)
+    low, high = sorted(losses.tolist())
+    return low, high
