@@ -20,7 +20,7 @@ tensor(1.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,6 +52,18 @@ class Hinge(PairLoss, Protocol):
     def kinks(self) -> tuple[float, float]:
         """From which similarity on a positive, and up to which a negative pair costs nothing."""
         ...
+
+
+def is_hinge(pair_loss: object) -> TypeGuard[Hinge]:
+    """Whether the very class that a pair loss has its methods from says where its kinks are."""
+    names = ("kinks", "positive", "negative")
+    owners = {_owner(type(pair_loss), name) for name in names}
+    return len(owners) == 1 and None not in owners
+
+
+def _owner(kind: type, name: str) -> type | None:
+    """The class that a class has a method from."""
+    return next((owner for owner in kind.__mro__ if name in vars(owner)), None)
 
 
 def check_pair_loss(pair_loss: object) -> None:

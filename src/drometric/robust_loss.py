@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from drometric.checks import one_of
-from drometric.engine import reference, robust
+from drometric.engine import reference
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
-from drometric.engine.layout import read_layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.pairwise_loss import PairwiseLoss
 from drometric.engine.plan import choose
+from drometric.engine.problem import Problem
+from drometric.engine.robust import solve
 from drometric.engine.solution import Solution
 from drometric.pair_losses import PairLoss, check_pair_loss
 from drometric.uncertainty.pairs import UncertaintySet, check_uncertainty
@@ -68,14 +69,11 @@ class RobustPairLoss(PairwiseLoss):
         plan = choose(
             len(arguments.embeddings), len(arguments.columns), arguments.embeddings.device
         )
-        if plan.path == "tiles" and robust.knows(self.uncertainty, self.pair_loss):
-            layout = read_layout(arguments, normalize=self.normalize)
-            if layout is not None:
-                drop = self.zero_loss == "drop"
-                outcome = robust.solve(layout, self.pair_loss, self.uncertainty, plan, drop=drop)
-                if outcome is not None:
-                    return outcome
-        return super().evaluate(arguments, wanted)
+        problem = Problem(self.pair_loss, self.uncertainty, self.zero_loss == "drop", plan)
+        outcome = None
+        if plan.path != "plain" and problem.known:
+            outcome = solve(problem, arguments, normalize=self.normalize)
+        return outcome or super().evaluate(arguments, wanted)
 
     def solve(self, batch: Batch) -> Solution:
         return reference.solve(

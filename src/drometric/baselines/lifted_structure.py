@@ -5,12 +5,15 @@ from __future__ import annotations
 from drometric.baselines.per_anchor import Reduction, check_reduction, hinges, log_sum_exp
 from drometric.checks import number
 from drometric.engine.anchor_loss import AnchorLoss
+from drometric.engine.anchors import Anchors, suits
 from drometric.engine.batch import Batch
+from drometric.engine.dense import Dense, DenseAnchors
 from drometric.engine.layout import Layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import lifted_structure
 from drometric.engine.plan import Plan
 from drometric.engine.share import Share
+from drometric.engine.tile_losses import Linear
 from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
 
 
@@ -55,8 +58,23 @@ class LiftedStructure(AnchorLoss):
         of_negatives, q = log_sum_exp(s, negative)
         return hinges(of_positives + of_negatives, q.sub_(p), self.reduction)
 
+    def at_once(self, dense: Dense) -> Outcome | None:
+        pair_loss, gammas = self._soft_maxima()
+        return self._of(DenseAnchors(dense, pair_loss, gammas))
+
     def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
-        if self.miner is not None:
+        pair_loss, gammas = self._soft_maxima()
+        if not suits(layout, pair_loss, gammas, slack=False):
             return None
-        scale = 1 / max(len(layout.rows), 1) if self.reduction == "mean" else 1.0
-        return lifted_structure(layout, self.margin, plan, scale=scale)
+        return self._of(Anchors(layout, pair_loss, gammas, plan, slack=False))
+
+    @property
+    def has_tiles(self) -> bool:
+        return self.miner is None
+
+    def _soft_maxima(self) -> tuple[Linear, dict[bool, float]]:
+        return Linear(0.0), {True: 1.0, False: 1.0}
+
+    def _of(self, anchors: Anchors | DenseAnchors) -> Outcome:
+        mean = self.reduction == "mean"
+        return lifted_structure(anchors, self.margin, mean=mean)

@@ -11,12 +11,15 @@ from drometric.baselines.per_anchor import (
 )
 from drometric.checks import number
 from drometric.engine.anchor_loss import AnchorLoss
+from drometric.engine.anchors import Anchors, suits
 from drometric.engine.batch import Batch
+from drometric.engine.dense import Dense, DenseAnchors
 from drometric.engine.layout import Layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import multi_similarity
 from drometric.engine.plan import Plan
 from drometric.engine.share import Share
+from drometric.engine.tile_losses import Linear
 from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
 
 
@@ -69,8 +72,23 @@ class MultiSimilarity(AnchorLoss):
         slope = q.mul_(rise[:, None]).sub_(p.mul_(fall[:, None]))
         return reduce(per_anchor, slope, self.reduction)
 
+    def at_once(self, dense: Dense) -> Outcome | None:
+        pair_loss, gammas = self._soft_maxima()
+        return self._of(DenseAnchors(dense, pair_loss, gammas))
+
     def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
-        if self.miner is not None:
+        pair_loss, gammas = self._soft_maxima()
+        if not suits(layout, pair_loss, gammas, slack=True):
             return None
-        scale = 1 / max(len(layout.rows), 1) if self.reduction == "mean" else 1.0
-        return multi_similarity(layout, self.alpha, self.beta, self.threshold, plan, scale=scale)
+        return self._of(Anchors(layout, pair_loss, gammas, plan, slack=True))
+
+    @property
+    def has_tiles(self) -> bool:
+        return self.miner is None
+
+    def _soft_maxima(self) -> tuple[Linear, dict[bool, float]]:
+        return Linear(self.threshold), {True: 1 / self.alpha, False: 1 / self.beta}
+
+    def _of(self, anchors: Anchors | DenseAnchors) -> Outcome:
+        mean = self.reduction == "mean"
+        return multi_similarity(anchors, mean=mean)

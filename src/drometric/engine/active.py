@@ -15,7 +15,7 @@ from drometric.engine.layout import Layout
 from drometric.engine.pair_list import sorted_pairs
 from drometric.engine.plan import Plan
 from drometric.engine.screening import above, products, screen
-from drometric.pair_losses import Hinge, PairLoss
+from drometric.pair_losses import PairLoss, is_hinge
 
 FEW = 8
 """A list of pairs is worth its price up to so many for each example."""
@@ -33,7 +33,7 @@ def active_pairs(
     layout: Layout, pair_loss: PairLoss, signs: tuple[bool, ...], plan: Plan
 ) -> Active | None:
     """Those of the signs' pairs in tiles; None where they are many, or the loss is no hinge."""
-    if not isinstance(pair_loss, Hinge):
+    if not is_hinge(pair_loss):
         return None
     screened = screen(layout, plan.screen)
     kinks = dict(zip((True, False), pair_loss.kinks, strict=True))

@@ -6,6 +6,7 @@ from abc import abstractmethod
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
+from drometric.engine.dense import Dense, read_dense
 from drometric.engine.layout import Layout, read_layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.pairwise_loss import PairwiseLoss
@@ -33,20 +34,30 @@ class AnchorLoss(PairwiseLoss):
         size = denominator(terms, total)
         return from_slope(batch, total / size, slope / size)
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether there are algorithms for all pairs at once and for tiles of pairs, too."""
+        return False
+
+    def at_once(self, dense: Dense) -> Outcome | None:
+        """The loss of a small batch; None where that doesn't do."""
+        return None
+
     def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
-        """The loss from tiles of pairs, for one that has an algorithm for them."""
+        """The loss from tiles of pairs; None where that doesn't do."""
         return None
 
     def evaluate(self, arguments: Arguments, wanted: tuple[bool, bool]) -> Outcome:
-        """The loss from tiles if it can, else from strips of anchors."""
+        """The loss by the path that suits the size of the call, else from strips of anchors."""
         size = len(arguments.embeddings), len(arguments.columns)
         plan = choose(*size, arguments.embeddings.device)
         if plan.path == "plain":
             return super().evaluate(arguments, wanted)
         outcome = None
-        if plan.path == "tiles" and type(self).in_tiles is not AnchorLoss.in_tiles:
+        if self.has_tiles and plan.path == "dense":
+            dense = read_dense(arguments, normalize=self.normalize)
+            outcome = None if dense is None else self.at_once(dense)
+        elif self.has_tiles:
             layout = read_layout(arguments, normalize=self.normalize)
             outcome = None if layout is None else self.in_tiles(layout, plan)
-        if outcome is None:
-            outcome = solve_by_strips(self, arguments, wanted=wanted)
-        return outcome
+        return outcome or solve_by_strips(self, arguments, wanted=wanted)

@@ -16,13 +16,20 @@ from torch import Tensor
 from drometric.engine.active import FEW, active_pairs
 from drometric.engine.gradient import Gradient
 from drometric.engine.judged import Judged, judge
+from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import Layout, Tile
+from drometric.engine.outcome import Outcome
 from drometric.engine.pair_list import sums_of_runs
 from drometric.engine.plan import Plan
 from drometric.engine.screening import Candidates, products, screen
 from drometric.engine.signs import Signs
-from drometric.engine.tile_losses import Linear, loss_range, tile_losses
-from drometric.pair_losses import Hinge, PairLoss
+from drometric.engine.tile_losses import (
+    exponents,
+    loss_range,
+    tile_losses,
+    weight_of_nothing,
+)
+from drometric.pair_losses import PairLoss
 
 WIDEST = 75.0
 """So far apart exponents may be in float32 under one base."""
@@ -47,8 +54,12 @@ class Group:
     """(B,), how many pairs that is."""
     listed: list[Judged] = field(default_factory=list)
     """Pairs that are weighed one by one."""
+    apart: list[Judged] = field(default_factory=list)
+    """The same of pairs that the tiles leave out."""
     unlisted: Tensor | None = None
     """(B,), the mass of the other pairs that have a slope; None where there is none."""
+    nothing: float = 0.0
+    """The weight of a pair without a loss."""
 
     @property
     def log_sum(self) -> Tensor:
@@ -74,6 +85,7 @@ class Anchors:
         drop: bool = False,
     ) -> None:
         self.layout, self.pair_loss, self.plan, self.drop = layout, pair_loss, plan, drop
+        self.near = near_kink(layout, pair_loss, drop=drop)
         zeros = torch.zeros(len(layout.rows), dtype=torch.float64, device=layout.rows.vector.device)
         self.groups = {
             sign: Group(gamma, base_of(layout, pair_loss, sign, gamma, slack=slack), zeros, zeros)
@@ -99,8 +111,13 @@ class Anchors:
                     group.mass = group.mass + nothing * (counts[sign] - group.count)
                     group.count = counts[sign]
 
-    def gradient(self, pull: dict[bool, Tensor], log_mass: dict[bool, Tensor]) -> Gradient:
-        """The gradient of a loss, given its derivative in each anchor's `γ log_mass`.
+    def __len__(self) -> int:
+        return len(self.layout.rows)
+
+    def outcome(
+        self, value: float, pull: dict[bool, Tensor], log_mass: dict[bool, Tensor]
+    ) -> Outcome:
+        """The outcome of a loss, given its derivative in each anchor's `γ log_mass`.
 
         `log_mass` is `log_sum`, or with whatever else stands in the denominator of the weights.
         """
@@ -116,22 +133,25 @@ class Anchors:
                 left_out = float((scale[sign] * group.unlisted).sum())
                 if left_out > NEGLIGIBLE * whole:
                     dense[sign] = group
-                    continue
-            for judged in group.listed:
+            for judged in group.apart if sign in dense else group.apart + group.listed:
                 ends = scale[sign][judged.pairs.row]
                 if self.layout.within:
                     ends = ends + scale[sign][judged.pairs.column]
                 gradient.add_list(judged.pairs, group.weight(judged.loss) * judged.slope * ends)
         if dense:
             self._revisit(dense, scale, gradient)
-        return gradient
+        device = self.layout.rows.vector.device
+        return gradient.outcome(torch.tensor(value, dtype=torch.float64, device=device))
 
     def _count_listed(self, group: Group) -> None:
         for place, judged in enumerate(group.listed):
             if self.drop:
-                judged = group.listed[place] = judged[judged.loss > 0]
-            group.mass = group.mass + self._by_anchor(judged, group.weight(judged.loss))
-            group.count = group.count + self._by_anchor(judged, torch.ones_like(judged.loss))
+                judged = group.listed[place] = kept_pairs(self.layout, self.pair_loss, judged)
+            self._count(group, judged)
+
+    def _count(self, group: Group, judged: Judged) -> None:
+        group.mass = group.mass + self._by_anchor(judged, group.weight(judged.loss))
+        group.count = group.count + self._by_anchor(judged, torch.ones_like(judged.loss))
 
     def _by_anchor(self, judged: Judged, values: Tensor) -> Tensor:
         """The sum of the values of each anchor's pairs."""
@@ -149,12 +169,13 @@ class Anchors:
         heavy = Candidates(few, screen(layout, buffer.dtype), few) if collect else None
         for group in groups.values():
             group.mass, group.count = group.mass.clone(), group.count.clone()
+            group.nothing = weight_of_nothing(group.base, group.gamma, buffer)
         for tile in layout.tiles(*self.plan.tile):
             group = groups[tile.positive]
             similarity = self._similarity(tile, buffer)
             if heavy is not None and not tile.positive:
                 heavy.look(tile, tile.hide(similarity, -math.inf))
-            weight, kept = self._weights(tile, group, similarity, slopes=False)
+            weight, kept, _ = self._weights(tile, group, similarity, slopes=False)
             group.mass[tile.rows] += weight.sum(1)
             if layout.within:
                 group.mass[tile.columns] += weight.sum(0)
@@ -171,6 +192,10 @@ class Anchors:
                 group.listed.append(judged)
                 listed = self._by_anchor(judged, group.weight(judged.loss))
                 group.unlisted = (group.mass - listed).clamp(min=0)
+        for judged in [] if self.near is None else self.near.judged():
+            group = groups[bool(judged.positive[0])]
+            group.apart.append(judged)
+            self._count(group, judged)
 
     def _revisit(
         self, groups: dict[bool, Group], scale: dict[bool, Tensor], gradient: Gradient
@@ -183,14 +208,14 @@ class Anchors:
             if tile.positive not in groups:
                 continue
             similarity = self._similarity(tile, buffer)
-            weight, _ = self._weights(tile, groups[tile.positive], similarity, slopes=True)
+            group = groups[tile.positive]
+            weight, _, slope = self._weights(tile, group, similarity, slopes=True)
             of_anchor = scale[tile.positive]
             if self.layout.within:
                 weight.mul_(of_anchor[tile.rows, None] + of_anchor[tile.columns])
             else:
                 weight.mul_(of_anchor[tile.rows, None])
-            falls = tile.positive and isinstance(self.pair_loss, Hinge | Linear)
-            gradient.add_tile(tile, weight, negated=falls)
+            gradient.add_tile(tile, weight, negated=tile.positive and slope is None)
 
     def _buffer(self) -> Tensor:
         height, width = self.plan.tile
@@ -202,32 +227,33 @@ class Anchors:
 
     def _weights(
         self, tile: Tile, group: Group, similarity: Tensor, *, slopes: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """`e^{(l - base)/γ}`, on request times the slope, and a mask of the pairs if some drop out.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """`e^{(l - base)/γ}`, on request times the slope; which pairs are kept; and the slope.
 
-        Uses up the similarities.
+        Of the two last None says all, and -1 or 1. Uses up the similarities.
         """
-        loss, slope, hinge = tile_losses(self.pair_loss, similarity, tile.positive)
+        if self.near is not None:
+            self.near.put_aside(tile, similarity, remember=not slopes)
+        loss, slope, hinge = tile_losses(self.pair_loss, tile, similarity)
         kept = (loss > 0).to(loss.dtype) if self.drop else None
-        if group.base:
-            loss.sub_(group.base)
-        weight = tile.hide(loss.mul_(1 / group.gamma), -math.inf).exp_()
+        weight = tile.hide(exponents(loss, group.base, group.gamma), -math.inf).exp_()
         if kept is not None:
             weight.mul_(tile.hide(kept, 0.0))
         if slopes and hinge:
-            # The weight of a hinge at 0, which has no slope, is the smallest there is.
-            nothing = math.exp(-group.base / group.gamma)
-            torch.threshold_(weight, nothing * (1 + 2.0**-22), 0.0)
+            torch.threshold_(weight, group.nothing, 0.0)
         if slopes and slope is not None:
             weight.mul_(slope)
-        return weight, kept
+        return weight, kept, slope
 
 
-def suits(layout: Layout, pair_loss: PairLoss, sign: bool, gamma: float, *, slack: bool) -> bool:
+def suits(layout: Layout, pair_loss: PairLoss, gammas: dict[bool, float], *, slack: bool) -> bool:
     """Whether float32 can hold all exponents of a sign under one base, and has digits for them."""
-    low, high = loss_range(layout, pair_loss, sign)
-    low = min(0.0, high) if slack else low
-    return GENTLEST * gamma < high - low < WIDEST * gamma
+    for sign, gamma in gammas.items():
+        low, high = loss_range(layout, pair_loss, sign)
+        low = min(0.0, high) if slack else low
+        if not GENTLEST * gamma < high - low < WIDEST * gamma:
+            return False
+    return True
 
 
 def base_of(layout: Layout, pair_loss: PairLoss, sign: bool, gamma: float, *, slack: bool) -> float:

@@ -12,20 +12,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from drometric.engine.judged import Judged, judge
+from drometric.engine.judged import Judged, judge, judge_exactly
 from drometric.engine.layout import Layout
 from drometric.engine.plan import Plan
-from drometric.engine.rows import read_rows
 from drometric.engine.screening import hardest_candidates
-from drometric.pair_losses import PairLoss, evaluate
+from drometric.pair_losses import PairLoss
 
-EXACTLY_AT_ONCE = 64
+
+class TooManyTiesError(Exception):
+    """No screen could tell the pairs apart: they have to be compared one by one."""
 
 
 def select(
     layout: Layout, pair_loss: PairLoss, k: dict[bool, int], plan: Plan
-) -> dict[bool, Judged] | None:
-    """Pairs of each sign that hold its k hardest, judged; None if no screen can tell them apart."""
+) -> dict[bool, Judged]:
+    """Pairs of each sign that hold its k hardest, judged."""
     listed = {} if layout.positives is None else {True: layout.positives}
     wanted = {sign: k[sign] for sign in k if sign not in listed}
     for dtype in _screens(plan.screen, layout):
@@ -36,7 +37,7 @@ def select(
                 for sign, pairs in {**listed, **found}.items()
                 if sign in k and len(pairs)
             }
-    return None
+    raise TooManyTiesError
 
 
 def _screens(first: torch.dtype, layout: Layout) -> list[torch.dtype]:
@@ -69,12 +70,18 @@ def hardest(layout: Layout, pair_loss: PairLoss, found: Judged, k: int) -> Judge
 
 def maximisers(layout: Layout, pair_loss: PairLoss, found: Judged) -> Judged:
     """The hardest of the pairs found, and all that tie with it."""
+    found = with_exact_top(layout, pair_loss, found)
+    return found[found.loss == found.loss.amax()]
+
+
+def with_exact_top(layout: Layout, pair_loss: PairLoss, found: Judged) -> Judged:
+    """The pairs with those that may be the hardest judged by the similarities of `reference`."""
     top = found.loss.amax()
     near = found.loss >= top - _reach(layout, found, top)
+    # At a flat minimum losses are what they are.
     if int(near.sum()) > 1 and bool((found.slope[near] != 0).any()):
-        _, exact = _exactly_at(layout, pair_loss, found, near)
-        return exact[exact.loss == exact.loss.amax()]
-    return found[near]
+        found, _ = _exactly_at(layout, pair_loss, found, near)
+    return found
 
 
 def _reach(layout: Layout, found: Judged, loss: Tensor) -> Tensor:
@@ -88,27 +95,10 @@ def _exactly_at(
     layout: Layout, pair_loss: PairLoss, found: Judged, mask: Tensor
 ) -> tuple[Judged, Judged]:
     """The pairs with some of them judged by the similarities of `reference`; and only those."""
-    exact = _exactly(layout, pair_loss, found[mask])
+    exact = judge_exactly(layout, pair_loss, found[mask])
     loss, slope = found.loss.clone(), found.slope.clone()
     loss[mask], slope[mask] = exact.loss, exact.slope
     return replace(found, loss=loss, slope=slope), exact
-
-
-def _exactly(layout: Layout, pair_loss: PairLoss, found: Judged) -> Judged:
-    parts = []
-    normalize = layout.rows.norm is not None
-    everything = torch.arange(len(found), device=found.loss.device)
-    for index in torch.split(everything, EXACTLY_AT_ONCE):
-        rows, columns = (
-            read_rows(vectors.source[place[index]], normalize=normalize)
-            for vectors, place in (
-                (layout.rows, found.pairs.row),
-                (layout.columns, found.pairs.column),
-            )
-        )
-        parts.append(rows.similarity(columns).diagonal())
-    loss, slope = evaluate(pair_loss, torch.cat(parts), found.positive)
-    return replace(found, loss=loss, slope=slope)
 
 
 def _first(loss: Tensor, i: Tensor, j: Tensor, count: int) -> Tensor:

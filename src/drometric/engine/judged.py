@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from drometric.engine.layout import Layout
 from drometric.engine.pair_list import PairList, inner_products
+from drometric.engine.rows import read_rows
 from drometric.pair_losses import PairLoss, evaluate
+
+EXACTLY_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,24 @@ def judge(layout: Layout, pair_loss: PairLoss, pairs: PairList, positive: bool) 
     similarity = inner_products(pairs, layout.rows.double, layout.columns.double)
     sign = torch.full_like(pairs.row, positive, dtype=torch.bool)
     return Judged(pairs, sign, *evaluate(pair_loss, similarity, sign))
+
+
+def judge_exactly(layout: Layout, pair_loss: PairLoss, found: Judged) -> Judged:
+    """The same pairs, judged by the similarities that `reference` sees."""
+    parts = []
+    normalize = layout.rows.norm is not None
+    everything = torch.arange(len(found), device=found.loss.device)
+    for index in torch.split(everything, EXACTLY_AT_ONCE):
+        rows, columns = (
+            read_rows(vectors.source[place[index]], normalize=normalize)
+            for vectors, place in (
+                (layout.rows, found.pairs.row),
+                (layout.columns, found.pairs.column),
+            )
+        )
+        parts.append(rows.similarity(columns).diagonal())
+    loss, slope = evaluate(pair_loss, torch.cat(parts), found.positive)
+    return replace(found, loss=loss, slope=slope)
 
 
 def joined(found: list[Judged]) -> Judged:

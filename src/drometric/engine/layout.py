@@ -9,7 +9,7 @@ by masks that are read tile by tile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,6 +39,13 @@ class Tile:
         if self.hidden is None:
             return int(height * width)
         return torch.sub(height * width, self.hidden[1].sum())
+
+    def some_rows(self, index: Tensor) -> Tile:
+        """A tile of only some of the rows, which `index` counts from the first."""
+        if self.hidden is None:
+            return self
+        columns, mask = self.hidden
+        return replace(self, hidden=(columns, mask[index]))
 
     def hide(self, values: Tensor, fill: float) -> Tensor:
         """`values`, one an entry, with `fill` where there is no pair; in place."""
@@ -129,6 +136,18 @@ def read_layout(arguments: Arguments, *, normalize: bool) -> Layout | None:
     if rows.vector.dtype != columns.vector.dtype:
         rows, columns = rows.in_double(), columns.in_double()
     return lay_out(arguments, rows, columns)
+
+
+def in_users_order(layout: Layout, arguments: Arguments) -> Layout:
+    """The same pairs with rows and columns as the user numbers them."""
+    rows, columns = layout.rows, layout.columns
+    if layout.row_order is not None:
+        rows = rows.take(layout.row_order.argsort())
+    if layout.within:
+        columns = rows
+    elif layout.column_order is not None:
+        columns = columns.take(layout.column_order.argsort())
+    return Layout(rows, columns, layout.within, None, None, read_signs(arguments), None)
 
 
 def lay_out(arguments: Arguments, rows: Vectors, columns: Vectors) -> Layout:

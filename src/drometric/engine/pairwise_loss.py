@@ -14,7 +14,13 @@ from drometric.checks import switch
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch, read_batch
 from drometric.engine.outcome import Outcome
-from drometric.engine.solution import Solution, attach, outcome_of, wanted_gradients
+from drometric.engine.solution import (
+    Solution,
+    checked_value,
+    is_differentiated,
+    outcome_of,
+    with_gradient,
+)
 
 
 class PairWeights(NamedTuple):
@@ -95,12 +101,36 @@ class PairwiseLoss(nn.Module, ABC):
                 itself, use `ignore` to leave out each example's pair with itself.
             reference_labels: the labels of the reference.
         """
-        arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        wanted = wanted_gradients(arguments)
-        with torch.autocast(embeddings.device.type, enabled=False):
-            with torch.no_grad():
+        # torch.compile would break its graph at every choice that is made here: let it do so once.
+        run = self._value
+        if torch.compiler.is_compiling():
+            run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
+        return run(embeddings, reference, (labels, similar, ignore, reference_labels))
+
+    def _value(
+        self,
+        embeddings: Tensor,
+        reference: Tensor | None,
+        pairs: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None],
+    ) -> Tensor:
+        wanted = is_differentiated(embeddings), is_differentiated(reference)
+
+        def compute(*sources: Tensor) -> tuple[Tensor, ...]:
+            # The sources as they are inside of torch.func's transforms; what isn't differentiated
+            # stays what it is.
+            left = list(sources)
+            x = left.pop(0) if wanted[0] else embeddings
+            y = left.pop(0) if wanted[1] else reference
+            labels, similar, ignore, reference_labels = pairs
+            arguments = Arguments(x, labels, similar, ignore, y, reference_labels)
+            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
                 outcome = self.evaluate(arguments, wanted)
-            return attach(outcome, arguments, wanted)
+            found = (outcome.gradient, outcome.reference_gradient)
+            gradients = (g for g, w in zip(found, wanted, strict=True) if w and g is not None)
+            return checked_value(outcome, arguments.dtype), *gradients
+
+        sources = [x for x, w in zip((embeddings, reference), wanted, strict=True) if w]
+        return (with_gradient(compute, *sources) if sources else compute())[0]
 
     if TYPE_CHECKING:  # nn.Module's own __call__ tells a type checker nothing
         __call__ = forward
@@ -135,7 +165,7 @@ class PairwiseLoss(nn.Module, ABC):
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
         with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
             outcome = self.evaluate(arguments, (True, False))
-            value = attach(outcome, arguments, (False, False))
+            value = checked_value(outcome, arguments.dtype)
         assert outcome.gradient is not None
         rows = (outcome.gradient != 0).any(1).nonzero()[:, 0]
         return Touched(value, rows, outcome.gradient[rows].to(embeddings.dtype))

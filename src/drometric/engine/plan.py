@@ -14,8 +14,11 @@ import torch
 
 Path = Literal["plain", "dense", "tiles"]
 
-DENSE_PAIRS = 160 * 160
-"""Up to so many entries of the similarity matrix the calls cost more than the arithmetic."""
+DENSE_PAIRS = 1024 * 1024
+"""Up to so many similarities are held at once: then calls cost more than arithmetic."""
+
+HARD_PAIRS = 160 * 160
+"""The same for hard sets, which need float64 and use few pairs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,9 @@ def choose(rows: int, columns: int, device: torch.device) -> Plan:
     spare = 16 * (rows + columns) + 2**16
     # On a CPU a tile and a copy of it stay in the caches; a GPU is to be kept busy.
     tile = (min(512, max(64, rows // 8)), 1024) if device.type == "cpu" else (4096, 4096)
-    path: Path = "dense" if rows * columns <= DENSE_PAIRS else "tiles"
+    path: Path = "tiles"
+    if rows * columns <= DENSE_PAIRS:
+        path = "dense" if rows * columns else "plain"
     plan = Plan(path, tile, torch.float32, spare)
     chosen = replace(plan, **_overridden.get({}))
     if chosen.path == "tiles" and "screen" not in _overridden.get({}):

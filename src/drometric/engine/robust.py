@@ -6,57 +6,96 @@ Every one of them gives what `reference` gives; a set that is not known here goe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from drometric.engine.gradient import Gradient
-from drometric.engine.hard import hardest, maximisers, select
+from drometric.engine import streamed
+from drometric.engine.anchor_shares import AnchorShares
+from drometric.engine.anchors import Anchors, suits
+from drometric.engine.arguments import Arguments
+from drometric.engine.at_once import solve_at_once
+from drometric.engine.contribution import Contribution, average, evenly, weighted
+from drometric.engine.draws import drawn_evenly, drawn_pairs
+from drometric.engine.hard import TooManyTiesError, hardest, maximisers, select
 from drometric.engine.judged import Judged, joined
-from drometric.engine.layout import Layout
+from drometric.engine.layout import Layout, in_users_order, read_layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import soft_maxima
-from drometric.engine.plan import Plan
-from drometric.engine.soft import Share, soft_maximum_of
-from drometric.pair_losses import PairLoss
-from drometric.uncertainty import KL, BalancedKL, BalancedTopK, PerAnchorKL, Simplex, TopK, Uniform
-from drometric.uncertainty.top_k import size
-
-BOTH = (True, False)
+from drometric.engine.plan import HARD_PAIRS
+from drometric.engine.problem import BOTH, Problem, scalar_gammas
+from drometric.engine.soft import soft_maximum_of
+from drometric.engine.spread import Spread
+from drometric.engine.strips import solve_by_strips
+from drometric.uncertainty import KL, PerAnchorKL
 
 SHARPEST = 1e-12
 """Below this γ only pairs that tie with the hardest have a weight."""
 
 
-class TooManyTiesError(Exception):
-    """No screen could tell the pairs apart: they have to be compared one by one."""
+def solve(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome | None:
+    """The value and the gradients of a robust loss whose set is known.
 
-
-def knows(uncertainty: object, pair_loss: object) -> bool:
-    """Whether there is an algorithm for a set; the pair loss must be monotone."""
-    return type(uncertainty) in SOLVERS and getattr(pair_loss, "monotone", True)
-
-
-def solve(
-    layout: Layout, pair_loss: PairLoss, uncertainty: Any, plan: Plan, *, drop: bool
-) -> Outcome | None:
-    """The value and the gradients of a robust loss whose set is one of `SOLVERS`.
-
-    None where its parameters or its ties ask for the similarities of `rows`.
+    None where only the plain path will do.
     """
-    try:
-        return SOLVERS[type(uncertainty)](_Problem(layout, pair_loss, plan, drop), uncertainty)
-    except TooManyTiesError:
+    size, plan = len(arguments.embeddings) * len(arguments.columns), problem.plan
+    if plan.path == "dense":
+        outcome = solve_at_once(problem, arguments, normalize=normalize)
+        if outcome is not None or size <= HARD_PAIRS:
+            return outcome
+    layout = read_layout(arguments, normalize=normalize)
+    if layout is None:
         return None
+    try:
+        return _in_tiles(_Pairs(layout, problem))
+    except TooManyTiesError:
+        return _streamed(problem, arguments, layout, normalize=normalize)
+    except CoarseError:
+        anchors = len(arguments.embeddings)
+        return solve_by_strips(AnchorShares(problem, anchors, normalize), arguments)
 
 
-class _Problem:
-    """A layout with the losses of its pairs."""
+def _in_tiles(pairs: _Pairs) -> Outcome:
+    """The loss from tiles of pairs."""
+    problem, layout = pairs.problem, pairs.layout
+    uncertainty: Any = problem.uncertainty
+    if problem.hard:
+        return pairs.mean_of_hardest(problem.hardest(len(layout.rows)))
+    groups = problem.soft_maxima()
+    if groups is not None:
+        return average(layout, [pairs.soft_maximum(signs, gamma) for signs, gamma in groups])
+    if type(uncertainty) is KL:
+        return pairs.sampled(uncertainty)
+    if type(uncertainty) is PerAnchorKL:
+        return pairs.soft_maxima(uncertainty)
+    if math.isinf(uncertainty.rho):
+        return average(layout, [pairs.soft_maximum(BOTH, 0.0)])
+    spread = Spread(layout, problem.pair_loss, uncertainty.rho, problem.plan, drop=problem.drop)
+    return average(layout, [spread.contribution()])
 
-    def __init__(self, layout: Layout, pair_loss: PairLoss, plan: Plan, drop: bool) -> None:
-        self.layout, self.pair_loss, self.plan, self.drop = layout, pair_loss, plan, drop
+
+def _streamed(
+    problem: Problem, arguments: Arguments, layout: Layout, *, normalize: bool
+) -> Outcome | None:
+    """The loss from all pairs one by one, where it is one of hard choices."""
+    if problem.hard:
+        unsorted = in_users_order(layout, arguments)
+        return streamed.hardest(problem, arguments, unsorted, normalize=normalize)
+    groups = problem.soft_maxima()
+    if groups is not None and all(gamma < SHARPEST for _, gamma in groups):
+        return streamed.maximum(problem, arguments, normalize=normalize)
+    return None
+
+
+class CoarseError(Exception):
+    """Float32 can't hold the exponents of a soft maximum, or has no digits for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """The pairs of a layout, for a problem."""
+
+    layout: Layout
+    problem: Problem
 
     @property
     def most(self) -> int:
@@ -65,113 +104,73 @@ class _Problem:
         return rows * (rows - 1) // 2 if self.layout.within else rows * columns
 
     def select(self, k: dict[bool, int]) -> dict[bool, Judged]:
-        found = select(self.layout, self.pair_loss, k, self.plan)
-        if found is None:
-            raise TooManyTiesError
-        return found
+        """Pairs of each sign that hold its k hardest."""
+        return select(self.layout, self.problem.pair_loss, k, self.problem.plan)
 
-    def mean_of_hardest(self, found: Judged, k: int) -> Share | None:
-        """The mean of the k hardest of some pairs."""
-        chosen = hardest(self.layout, self.pair_loss, found, k)
-        if self.drop:
+    def mean_of_hardest(self, groups: list[tuple[tuple[bool, ...], int]]) -> Outcome:
+        """The mean of the k hardest pairs of each group of signs, averaged."""
+        few = {sign: k for signs, k in groups if k < self.most for sign in signs}
+        found = self.select(few) if few else {}
+        parts = []
+        for signs, k in groups:
+            if k >= self.most:
+                parts.append(self.soft_maximum(signs, math.inf))
+            else:
+                judged = [found[sign] for sign in signs if sign in found]
+                parts.append(self._mean_of_hardest(joined(judged), k) if judged else None)
+        return average(self.layout, parts)
+
+    def _mean_of_hardest(self, found: Judged, k: int) -> Contribution | None:
+        chosen = hardest(self.layout, self.problem.pair_loss, found, k)
+        if self.problem.drop:
             chosen = chosen[chosen.loss > 0]
-        count = len(chosen) if self.drop else min(k, len(found))
-        return _evenly(chosen, count) if count else None
+        count = len(chosen) if self.problem.drop else min(k, len(found))
+        return evenly(chosen, count) if count else None
 
-    def maximum(self, signs: tuple[bool, ...]) -> Share | None:
-        """The largest loss of the signs, all that have it weighing the same."""
+    def maximum(self, signs: tuple[bool, ...]) -> Judged | None:
+        """The pairs with the largest loss of all; None where no pair counts."""
         found = self.select(dict.fromkeys(signs, 1))
         if not found:
             return None
-        chosen = maximisers(self.layout, self.pair_loss, joined(list(found.values())))
-        if self.drop and not bool((chosen.loss > 0).any()):
-            return None
-        return _evenly(chosen, len(chosen))
+        chosen = maximisers(self.layout, self.problem.pair_loss, joined(list(found.values())))
+        return None if self.problem.drop and not bool((chosen.loss > 0).any()) else chosen
 
-    def soft_maximum(self, signs: tuple[bool, ...], gamma: float) -> Share | None:
+    def soft_maximum(self, signs: tuple[bool, ...], gamma: float) -> Contribution | None:
         """`γ log mean e^{l/γ}` over the signs."""
         if gamma < SHARPEST:
-            return self.maximum(signs)
-        layout, plan = self.layout, self.plan
-        return soft_maximum_of(layout, self.pair_loss, signs, gamma, plan, drop=self.drop)
+            chosen = self.maximum(signs)
+            return None if chosen is None else evenly(chosen, len(chosen))
+        problem = self.problem
+        return soft_maximum_of(
+            self.layout, problem.pair_loss, signs, gamma, problem.plan, drop=problem.drop
+        )
 
-    def average(self, shares: list[Share | None]) -> Outcome:
-        """Shares that weigh the same; one without pairs leaves its weight to the others."""
-        present = [share for share in shares if share is not None]
-        gradient = next((share.gradient for share in present if share.gradient), None)
-        gradient = gradient or Gradient(self.layout)
-        value = 0.0
-        for share in present:
-            if share.gradient is gradient:
-                gradient.scale(share.factor / len(present))
-        for share in present:
-            value += share.value / len(present)
-            if share.gradient is not None and share.gradient is not gradient:
-                gradient.add(share.gradient, share.factor / len(present))
-            if share.listed is not None and share.slope is not None:
-                gradient.add_list(share.listed.pairs, share.slope / len(present))
-        device = self.layout.rows.vector.device
-        return gradient.outcome(torch.tensor(value, dtype=torch.float64, device=device))
+    def sampled(self, uncertainty: KL) -> Outcome:
+        """The mean of pairs drawn from p*."""
+        gamma, sample, generator = uncertainty.gamma, uncertainty.sample, uncertainty.generator
+        assert sample is not None
+        if gamma < SHARPEST:
+            hardest = self.maximum(BOTH)
+            drawn = None if hardest is None else drawn_evenly(hardest, sample, generator)
+        else:
+            problem = self.problem
+            drawn = drawn_pairs(
+                self.layout,
+                problem.pair_loss,
+                gamma,
+                sample,
+                generator,
+                problem.plan,
+                drop=problem.drop,
+            )
+        return average(self.layout, [None if drawn is None else weighted(*drawn, sample)])
 
-
-def _evenly(chosen: Judged, count: int) -> Share:
-    """The sum of some losses, divided by `count`."""
-    return Share(float(chosen.loss.sum()) / count, chosen, chosen.slope / count, None, 1.0)
-
-
-def _top_k(problem: _Problem, uncertainty: TopK) -> Outcome:
-    k = size(uncertainty.k, uncertainty.per_example, len(problem.layout.rows))
-    return _hardest_of_all(problem, k)
-
-
-def _hardest_of_all(problem: _Problem, k: int) -> Outcome:
-    if k >= problem.most:
-        return problem.average([problem.soft_maximum(BOTH, math.inf)])
-    found = list(problem.select(dict.fromkeys(BOTH, k)).values())
-    return problem.average([problem.mean_of_hardest(joined(found), k) if found else None])
-
-
-def _balanced_top_k(problem: _Problem, uncertainty: BalancedTopK) -> Outcome:
-    k = size(uncertainty.k, uncertainty.per_example, len(problem.layout.rows))
-    wanted = {sign: count for sign, count in ((True, k // 2), (False, k - k // 2)) if count}
-    few = {sign: count for sign, count in wanted.items() if count < problem.most}
-    shares = [problem.soft_maximum((sign,), math.inf) for sign in wanted if sign not in few]
-    found = problem.select(few) if few else {}
-    shares += [problem.mean_of_hardest(judged, few[sign]) for sign, judged in found.items()]
-    return problem.average(shares)
-
-
-def _kl(problem: _Problem, uncertainty: KL) -> Outcome:
-    return problem.average([problem.soft_maximum(BOTH, uncertainty.gamma)])
-
-
-def _balanced_kl(problem: _Problem, uncertainty: BalancedKL) -> Outcome:
-    gammas = {True: uncertainty.gamma_positive, False: uncertainty.gamma_negative}
-    return problem.average([problem.soft_maximum((sign,), g) for sign, g in gammas.items()])
-
-
-def _per_anchor_kl(problem: _Problem, uncertainty: PerAnchorKL) -> Outcome | None:
-    gammas = {True: uncertainty.gamma_positive, False: uncertainty.gamma_negative}
-    if any(isinstance(gamma, Tensor) for gamma in gammas.values()):
-        return None
-    anchors = max(len(problem.layout.rows), 1)
-    return soft_maxima(
-        problem.layout,
-        problem.pair_loss,
-        {sign: float(gamma) for sign, gamma in gammas.items()},
-        problem.plan,
-        slack=uncertainty.slack,
-        drop=problem.drop,
-        scale=1 / anchors if uncertainty.reduction == "mean" else 1.0,
-    )
-
-
-SOLVERS: dict[type, Callable[[_Problem, Any], Outcome | None]] = {
-    Uniform: lambda problem, _: problem.average([problem.soft_maximum(BOTH, math.inf)]),
-    Simplex: lambda problem, _: _hardest_of_all(problem, 1),
-    TopK: _top_k,
-    BalancedTopK: _balanced_top_k,
-    KL: _kl,
-    BalancedKL: _balanced_kl,
-    PerAnchorKL: _per_anchor_kl,
-}
+    def soft_maxima(self, uncertainty: PerAnchorKL) -> Outcome:
+        """A soft maximum for every anchor and sign."""
+        layout, pair_loss, slack = self.layout, self.problem.pair_loss, uncertainty.slack
+        gammas = scalar_gammas(uncertainty)
+        if gammas is None or not suits(layout, pair_loss, gammas, slack=slack):
+            raise CoarseError
+        plan, drop = self.problem.plan, self.problem.drop
+        anchors = Anchors(layout, pair_loss, gammas, plan, slack=slack, drop=drop)
+        return soft_maxima(anchors, slack=slack, mean=uncertainty.reduction == "mean")

@@ -14,33 +14,21 @@ import torch
 from torch import Tensor
 
 from drometric.engine.active import active_pairs
+from drometric.engine.contribution import Contribution
 from drometric.engine.gradient import Gradient
 from drometric.engine.judged import Judged, joined, judge
+from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import Layout, Tile
 from drometric.engine.plan import Plan
 from drometric.engine.screening import products
-from drometric.engine.tile_losses import loss_range, tile_losses
+from drometric.engine.tile_losses import exponents, loss_range, tile_losses, weight_of_nothing
 from drometric.pair_losses import PairLoss
 
 WIDEST = 75.0
 """Exponents that stay within so much of each other need no running maximum in float32."""
 
-MEAN = 1e7
-"""From so many times the range of losses on, γ makes a mean of the soft maximum."""
-
-
-@dataclass(frozen=True, eq=False)
-class Share:
-    """What a group of pairs gives to a loss."""
-
-    value: float
-    listed: Judged | None
-    """The pairs that stand in a list,"""
-    slope: Tensor | None
-    """and their weights times the slopes of their losses."""
-    gradient: Gradient | None
-    """What all others give, to be multiplied with"""
-    factor: float
+LINEAR, MEAN = 1e10, 1e12
+"""From so many times the range of losses on, γ makes `e^x` `1 + x`, and a mean of the maximum."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ def soft_maximum_of(
     plan: Plan,
     *,
     drop: bool,
-) -> Share | None:
+) -> Contribution | None:
     """`γ log mean e^{l/γ}` over all pairs of the signs, γ > 0; None where there is no pair."""
     ranges = [loss_range(layout, pair_loss, sign) for sign in signs]
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -78,7 +66,7 @@ def soft_maximum_of(
         active = active_pairs(layout, pair_loss, in_tiles, plan)
         if active is None:
             mass = SoftMass(layout, pair_loss, gamma, (low, high), drop=drop)
-            mass.add_tiles(in_tiles, plan)
+            found += mass.add_tiles(in_tiles, plan)
             rest = mass.rest()
         else:
             found += active.judged
@@ -86,7 +74,7 @@ def soft_maximum_of(
                 rest = Rest(0.0, 0.0 if gentle else float(active.others), active.others)
     listed = joined(found) if found else None
     if listed is not None and drop:
-        listed = listed[listed.loss > 0]
+        listed = kept_pairs(layout, pair_loss, listed)
     if listed is not None and not len(listed):
         listed = None
     count = rest.count + (0 if listed is None else len(listed))
@@ -95,7 +83,7 @@ def soft_maximum_of(
     normalise = _gently if gentle else _steeply
     value, weight, factor = normalise(None if listed is None else listed.loss, rest, count, gamma)
     slope = None if listed is None or weight is None else weight * listed.slope
-    return Share(value, listed, slope, None if mass is None else mass.gradient, factor)
+    return Contribution(value, listed, slope, None if mass is None else mass.gradient, factor)
 
 
 def _gently(
@@ -141,20 +129,25 @@ class SoftMass:
         self.layout, self.pair_loss, self.gamma, self.drop = layout, pair_loss, gamma, drop
         self.base, high = losses
         self.gentle = high - self.base < 0.5 * gamma
-        self.linear = gamma >= MEAN * (high - self.base)
+        self.linear = gamma >= LINEAR * (high - self.base)
         self.running = not high - self.base <= WIDEST * gamma
         self.gradient = Gradient(layout)
+        self.nothing = weight_of_nothing(self.base, gamma, layout.rows.vector)
         self.count = torch.zeros((), dtype=torch.float64, device=layout.rows.vector.device)
         self.total = self.count.clone()
 
-    def add_tiles(self, signs: tuple[bool, ...], plan: Plan) -> None:
-        """Add all pairs of the signs that stand in tiles."""
+    def add_tiles(self, signs: tuple[bool, ...], plan: Plan) -> list[Judged]:
+        """Add all pairs of the signs that stand in tiles, but those that it returns."""
+        near = near_kink(self.layout, self.pair_loss, drop=self.drop)
         rows, columns = self.layout.rows.vector, self.layout.columns.vector
         buffer = rows.new_empty(plan.tile[0] * plan.tile[1])
         for tile in self.layout.tiles(*plan.tile):
             if tile.positive in signs:
                 similarity = products(rows[tile.rows], columns[tile.columns], buffer)
-                self._add(tile, *tile_losses(self.pair_loss, similarity, tile.positive))
+                if near is not None:
+                    near.put_aside(tile, similarity, remember=True)
+                self._add(tile, *tile_losses(self.pair_loss, tile, similarity))
+        return [] if near is None else near.judged()
 
     def rest(self) -> Rest:
         """The sums, read from the device."""
@@ -170,14 +163,10 @@ class SoftMass:
         tile.hide(loss, -math.inf)
         if self.running:
             self._raise(float(loss.amax()))
-        if self.base:
-            loss.sub_(self.base)
-        loss.div_(self.gamma)
+        exponents(loss, self.base, self.gamma)
         weight = self._gently(tile, loss, kept) if self.gentle else self._steeply(loss, kept)
         if hinge and kept is None:
-            # The weight of a hinge at 0, which has no slope, is the smallest there is.
-            nothing = math.exp(-self.base / self.gamma)
-            torch.threshold_(weight, nothing * (1 + 2.0**-22), 0.0)
+            torch.threshold_(weight, self.nothing, 0.0)
         if kept is not None:
             weight.mul_(kept)
         if slope is not None:
@@ -204,5 +193,6 @@ class SoftMass:
         if highest > self.base:
             factor = math.exp((self.base - highest) / self.gamma)
             self.base = highest
+            self.nothing = weight_of_nothing(highest, self.gamma, self.gradient.layout.rows.vector)
             self.total *= factor
             self.gradient.scale(factor)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
 from drometric.engine.outcome import Outcome
 from drometric.engine.rows import Rows
@@ -63,46 +62,37 @@ def _gradient(rows: Rows, slope: Tensor, others: Rows, dtype: torch.dtype) -> Te
     return gradient.clamp(-largest, largest).to(dtype)
 
 
-def wanted_gradients(arguments: Arguments) -> tuple[bool, bool]:
-    """Whether embeddings and reference are differentiated."""
-    reference = arguments.reference
-    return (
-        _is_differentiated(arguments.embeddings),
-        reference is not None and _is_differentiated(reference),
-    )
-
-
-def _is_differentiated(source: Tensor) -> bool:
+def is_differentiated(source: object) -> bool:
+    """Whether anyone wants the derivative of something in `source`."""
+    if not isinstance(source, Tensor):
+        return False
     forward = _unpack_dual(source).tangent is not None
     return forward or (source.requires_grad and torch.is_grad_enabled())
 
 
-def attach(outcome: Outcome, arguments: Arguments, wanted: tuple[bool, bool]) -> Tensor:
-    """The value as a scalar whose backward pass gives its gradients to embeddings and reference."""
-    value = outcome.value.to(arguments.dtype)
+def checked_value(outcome: Outcome, dtype: torch.dtype) -> Tensor:
+    """The value in the dtype of values, or a `ValueError` if it can't hold it."""
+    value = outcome.value.to(dtype)
     if not math.isfinite(value.item()):
         raise ValueError(
             f"the loss is {float(outcome.value):.3g}, which is no finite {value.dtype}: make the "
             "embeddings or the parameters of the loss smaller, or use normalize=True"
         )
-    found = (outcome.gradient, outcome.reference_gradient)
-    given = (arguments.embeddings, arguments.reference)
-    sides = [(g, x) for g, x, w in zip(found, given, wanted, strict=True) if w]
-    if not sides:
-        return value
-    return _with_gradient(value, *(g for g, _ in sides), *(x for _, x in sides))
+    return value
 
 
 class _PairGradient(torch.autograd.Function):
-    """A value, with the gradients of the inputs that it came from."""
+    """A value that is computed together with its gradients in some sources."""
 
     @staticmethod
-    def forward(value: Tensor, *gradients_and_sources: Tensor) -> Tensor:
-        return value.clone()
+    def forward(compute: Callable[..., tuple[Tensor, ...]], *sources: Tensor) -> tuple[Tensor, ...]:
+        return compute(*sources)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:])
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        gradients, sources = output[1:], inputs[1:]
+        ctx.mark_non_differentiable(*gradients)
+        ctx.save_for_backward(*gradients, *sources)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -114,14 +104,14 @@ class _PairGradient(torch.autograd.Function):
         ]
         if torch.is_grad_enabled():
             scaled = [_first_order_only(gradient, *sources) for gradient in scaled]
-        return None, *(None for _ in gradients), *scaled
+        return None, *scaled
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         raise RuntimeError(REVERSE_MODE_ONLY)
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, *inputs: Tensor) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Tensor, int]:
         raise RuntimeError(REVERSE_MODE_ONLY)
 
 
@@ -156,5 +146,5 @@ class _FirstOrderOnly(torch.autograd.Function):
 
 
 _unpack_dual: Callable[[Tensor], Any] = forward_ad.unpack_dual
-_with_gradient: Callable[..., Tensor] = _PairGradient.apply
+with_gradient: Callable[..., tuple[Tensor, ...]] = _PairGradient.apply
 _first_order_only: Callable[..., Tensor] = _FirstOrderOnly.apply

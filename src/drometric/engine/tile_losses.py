@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from drometric.checks import shapes
-from drometric.engine.layout import Layout
-from drometric.pair_losses import Hinge, PairLoss
+from drometric.engine.layout import Layout, Tile
+from drometric.pair_losses import PairLoss, is_hinge
 
 
 class TileLosses(NamedTuple):
@@ -39,17 +39,20 @@ class Linear:
         return similarity - self.threshold, torch.ones_like(similarity)
 
 
-def tile_losses(pair_loss: PairLoss, similarity: Tensor, positive: bool) -> TileLosses:
-    """What pairs cost. Uses up the similarities."""
-    if isinstance(pair_loss, Hinge):
-        kink = pair_loss.kinks[0 if positive else 1]
-        excess = similarity.neg_().add_(kink) if positive else similarity.sub_(kink)
-        return TileLosses(excess.clamp_(min=0), None, True)
+def tile_losses(pair_loss: PairLoss, tile: Tile, similarity: Tensor) -> TileLosses:
+    """What the entries of a tile cost, pairs or not. Uses up the similarities."""
+    positive = tile.positive
     if isinstance(pair_loss, Linear):
         threshold = pair_loss.threshold
         loss = similarity.neg_().add_(threshold) if positive else similarity.sub_(threshold)
         return TileLosses(loss, None, False)
+    if is_hinge(pair_loss):
+        kink = pair_loss.kinks[0 if positive else 1]
+        excess = similarity.neg_().add_(kink) if positive else similarity.sub_(kink)
+        return TileLosses(excess.clamp_(min=0), None, True)
     of_sign = pair_loss.positive if positive else pair_loss.negative
+    # What is no pair may have a similarity that the loss isn't made for, such as 1.
+    tile.hide(similarity, 0.0)
     found = of_sign(similarity)
     wanted = f"{tuple(similarity.shape)}, {tuple(similarity.shape)}"
     if shapes(found) != wanted:
@@ -68,3 +71,16 @@ def loss_range(layout: Layout, pair_loss: PairLoss, positive: bool) -> tuple[flo
     losses, _ = pair_loss.positive(ends) if positive else pair_loss.negative(ends)
     low, high = sorted(losses.tolist())
     return low, high
+
+
+def weight_of_nothing(base: float, gamma: float, like: Tensor) -> float:
+    """`e^{-base/γ}`, rounded in the very steps in which the weights of tiles are.
+
+    So a hinge at 0, which has no slope, is told by its weight: no pair has a smaller one.
+    """
+    return float(exponents(like.new_zeros(64), base, gamma).exp_()[0])
+
+
+def exponents(loss: Tensor, base: float, gamma: float) -> Tensor:
+    """`(l - base)/γ`, in place."""
+    return (loss.sub_(base) if base else loss).div_(gamma)

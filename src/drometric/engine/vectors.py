@@ -74,7 +74,8 @@ class Vectors:
 
 def read_vectors(x: Tensor, *, normalize: bool) -> Vectors | None:
     """The rows of `x`, which are finite; None where they are out of every ordinary range."""
-    x = x.detach()
+    # In one layout: products of others may differ in their last bits.
+    x = x.detach().contiguous()
     dtype = torch.promote_types(x.dtype, torch.float32)
     norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype)
     if not len(x):

@@ -31,37 +31,40 @@ class ChiSquare:
         number("rho", self.rho, at_least=0.0, infinite=True)
 
     def worst_case(self, pairs: Pairs) -> WorstCase:
-        loss, n = pairs.loss, len(pairs)
-        cut, top = _cut(loss, self.rho), loss.max()
-        hard = loss >= cut
-        m = int(hard.sum())
-        if bool(cut == top):
-            return WorstCase(top, hard.to(loss) / m)
-        # From 0 at the top to -1 at the cut, so that neither rounding nor underflow tells.
-        excess = torch.where(hard, (loss - top) / (top - cut), 0.0)
-        mean = excess.sum() / m
-        deviation = torch.where(hard, excess - mean, 0.0)
-        # Σp² - 1/m, what the ball leaves for uneven weights, without cancellation at m = n.
-        room = max((m - n) / (n * m) + 2 * self.rho / n**2, 0.0)
-        spread = deviation.square().sum()
-        step = (room / spread).sqrt()
-        weight = torch.where(hard, (1 / m + step * deviation).clamp(min=0), 0.0)
-        return WorstCase(top + (top - cut) * (mean + step * spread), weight)
+        return chi_square_worst_case(pairs.loss, self.rho, len(pairs))
 
 
-def _cut(loss: Tensor, rho: float) -> Tensor:
+def chi_square_worst_case(loss: Tensor, rho: float, n: int) -> WorstCase:
+    """The worst case over n pairs, of which `loss` has all that keep a weight, or more."""
+    cut, top = _cut(loss, rho, n), loss.max()
+    hard = loss >= cut
+    m = int(hard.sum())
+    if bool(cut == top):
+        return WorstCase(top, hard.to(loss) / m)
+    # From 0 at the top to -1 at the cut, so that neither rounding nor underflow tells.
+    excess = torch.where(hard, (loss - top) / (top - cut), 0.0)
+    mean = excess.sum() / m
+    deviation = torch.where(hard, excess - mean, 0.0)
+    # Σp² - 1/m, what the ball leaves for uneven weights, without cancellation at m = n.
+    room = max((m - n) / (n * m) + 2 * rho / n**2, 0.0)
+    spread = deviation.square().sum()
+    step = (room / spread).sqrt()
+    weight = torch.where(hard, (1 / m + step * deviation).clamp(min=0), 0.0)
+    return WorstCase(top + (top - cut) * (mean + step * spread), weight)
+
+
+def _cut(loss: Tensor, rho: float, n: int) -> Tensor:
     """The smallest loss that keeps a weight.
 
     The solution is p ∝ [l - η]+ for one η, and its Σp² grows with η from 1/n to 1/k. So the
     losses above η are found by bisection over the sorted losses, each of them tried as η.
     """
-    n = len(loss)
     ordered = loss.sort(descending=True).values
     tied = int((ordered == ordered[0]).sum())
     budget = 1 / n + 2 * rho / n**2
     if budget >= 1 / tied:
         return ordered[0]
-    few, many = tied, n  # at least `few` losses keep a weight, at most `many`
+    few, many = tied, len(loss)  # at least `few` losses keep a weight, at most `many`
     while few < many:
         middle = (few + many) // 2
         above = (ordered - ordered[middle]).clamp(min=0)

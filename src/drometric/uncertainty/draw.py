@@ -20,11 +20,10 @@ def draw(weight: Tensor, count: Tensor, generator: torch.Generator | None) -> tu
     total = int(count.sum())
     if total == 0:
         return count.new_empty(0), count.new_empty(0)
-    source = generator.device if generator is not None else torch.device("cpu")
-    numbers = torch.rand(total, dtype=torch.float64, device=source, generator=generator)
+    numbers = random_numbers(total, generator, weight.device)
     wanted = torch.arange(int(count.max()), device=weight.device) < count[:, None]
     uniform = torch.zeros(wanted.shape, dtype=torch.float64, device=weight.device)
-    uniform.masked_scatter_(wanted, numbers.to(weight.device))
+    uniform.masked_scatter_(wanted, numbers)
     cumulative = weight.to(torch.float64).cumsum(1)
     column = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)
     # Rounding may carry a draw past the end: then it is the last entry that can be drawn.
@@ -32,6 +31,13 @@ def draw(weight: Tensor, count: Tensor, generator: torch.Generator | None) -> tu
     last = torch.where(weight > 0, place, 0).amax(1, keepdim=True)
     row = torch.arange(len(weight), device=weight.device)[:, None].expand_as(column)
     return row[wanted], column.minimum(last)[wanted]
+
+
+def random_numbers(count: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+    """Float64 numbers from 0 to 1, drawn where the generator lives (by default on the CPU)."""
+    source = generator.device if generator is not None else torch.device("cpu")
+    numbers = torch.rand(count, dtype=torch.float64, device=source, generator=generator)
+    return numbers.to(device)
 
 
 def check_generator(generator: object) -> None:

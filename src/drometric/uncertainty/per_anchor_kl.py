@@ -55,7 +55,7 @@ class PerAnchorKL:
         value, weight = pairs.loss.new_zeros(()), torch.zeros_like(pairs.loss)
         for name, mask in (("gamma_positive", pairs.positive), ("gamma_negative", ~pairs.positive)):
             group = pairs.keep(mask)
-            gamma = _per_anchor(name, getattr(self, name), pairs)
+            gamma = of_anchors(name, getattr(self, name), pairs.row_count, pairs.loss)
             loss, counted = _by_anchor(group)
             values, p = soft_maximum(loss, gamma, counted, slack=self.slack)
             value = value + values.sum()
@@ -93,12 +93,12 @@ def _check_gamma(name: str, gamma: float | Tensor) -> None:
         )
 
 
-def _per_anchor(name: str, gamma: float | Tensor, pairs: Pairs) -> Tensor:
-    loss = pairs.loss
-    vector = torch.as_tensor(gamma, dtype=loss.dtype, device=loss.device).reshape(-1)
-    if len(vector) not in (1, pairs.row_count):
+def of_anchors(name: str, gamma: float | Tensor, anchors: int, like: Tensor) -> Tensor:
+    """A γ as a vector of one entry, or of one per anchor, of the kind of `like`."""
+    vector = torch.as_tensor(gamma, dtype=like.dtype, device=like.device).reshape(-1)
+    if len(vector) not in (1, anchors):
         raise ValueError(
-            f"{name} must be a number or have one entry per anchor ({pairs.row_count}); "
+            f"{name} must be a number or have one entry per anchor ({anchors}); "
             f"got {len(vector)} entries"
         )
     return vector

@@ -1,0 +1,238 @@
+"""Small batches: all pairs as one matrix, in as few calls as there can be.
+
+Up to some hundreds of examples calls cost more than arithmetic. The formulas are those of
+`reference`, with similarities from one product; where its rounding could decide, None is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from drometric.engine.arguments import Arguments
+from drometric.engine.outcome import Outcome
+from drometric.engine.plan import HARD_PAIRS
+from drometric.engine.signs import read_signs
+from drometric.engine.tile_losses import Linear
+from drometric.engine.vectors import Vectors, read_vectors, rounding
+from drometric.pair_losses import Binomial, PairLoss, is_hinge
+
+DOUBTFUL = 1e-9
+"""Float64 losses that differ by less are compared by the similarities of `rows`."""
+
+LARGE = 1e15
+"""A γ that is as good as ∞."""
+
+F64 = torch.float64
+
+
+class Losses(NamedTuple):
+    """What every pair costs if it is one: (B, R)."""
+
+    loss: Tensor
+    slope: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """All pairs of a small batch."""
+
+    rows: Vectors
+    columns: Vectors
+    within: bool
+    similarity: Tensor
+    positive: Tensor
+    negative: Tensor
+    dtype: torch.dtype
+    """That of the gradients."""
+
+    def pairs(self, signs: tuple[bool, ...]) -> Tensor:
+        """A mask of the pairs of some signs."""
+        if len(signs) == 2:
+            return self.positive | self.negative
+        return self.positive if signs[0] else self.negative
+
+    def losses(self, pair_loss: PairLoss) -> Losses:
+        """The losses of all pairs, of either sign."""
+        s, positive = self.similarity, self.positive
+        if is_hinge(pair_loss) or isinstance(pair_loss, Linear):
+            hinge = is_hinge(pair_loss)
+            if isinstance(pair_loss, Linear):
+                fallen = risen = pair_loss.threshold
+            else:
+                fallen, risen = pair_loss.kinks
+            loss = torch.where(positive, fallen - s, s - risen)
+            slope = torch.where(positive, -1.0, 1.0).to(s.dtype)
+            if hinge:
+                loss = loss.clamp_(min=0)
+                slope.mul_(loss > 0)
+            return Losses(loss, slope)
+        (a, b), (c, d) = pair_loss.positive(s), pair_loss.negative(s)
+        return Losses(torch.where(positive, a, c).to(s), torch.where(positive, b, d).to(s))
+
+    def outcome(self, value: float, slope: Tensor) -> Outcome:
+        """The gradients of a loss whose derivative in each ordered similarity is `slope`."""
+        result = torch.tensor(value, dtype=torch.float64, device=slope.device)
+        if self.within:
+            slope = slope + slope.T
+        of_rows = self.rows.pull_back(slope @ self.columns.vector).to(self.dtype)
+        if self.within:
+            return Outcome(result, of_rows)
+        of_columns = self.columns.pull_back(slope.T @ self.rows.vector).to(self.dtype)
+        return Outcome(result, of_rows, of_columns)
+
+
+def knows(pair_loss: PairLoss) -> bool:
+    """Whether a loss may be computed of what is no pair, too."""
+    return is_hinge(pair_loss) or type(pair_loss) in (Linear, Binomial)
+
+
+def read_dense(arguments: Arguments, *, normalize: bool) -> Dense | None:
+    """All pairs of a call; None where the embeddings are out of the ordinary.
+
+    The smallest batches are computed in float64, since it costs them nothing.
+    """
+    within = arguments.reference is None
+    rows = read_vectors(arguments.embeddings, normalize=normalize)
+    columns = rows if within else read_vectors(arguments.columns, normalize=normalize)
+    if rows is None or columns is None or not (rows.ordinary and columns.ordinary):
+        return None
+    few = len(rows) * len(columns) <= HARD_PAIRS
+    if few or rows.vector.dtype != columns.vector.dtype:
+        rows_then = rows.in_double()
+        columns = rows_then if within else columns.in_double()
+        rows = rows_then
+    everything = slice(0, len(rows)), slice(0, len(columns))
+    positive, negative = read_signs(arguments).block(*everything)
+    similarity = rows.vector @ columns.vector.T
+    return Dense(rows, columns, within, similarity, positive, negative, arguments.dtype)
+
+
+def doubtful(dense: Dense, pair_loss: PairLoss) -> bool:
+    """Whether a pair stands so near to the kink of a hinge that rounding may move it across."""
+    if not is_hinge(pair_loss):
+        return False
+    fallen, risen = pair_loss.kinks
+    kink = torch.where(dense.positive, fallen, risen)
+    near = (dense.similarity - kink).abs_() <= 2 * rounding(dense.rows, dense.columns)
+    return bool((near & dense.pairs((True, False))).any())
+
+
+def hardest(
+    dense: Dense, pair_loss: PairLoss, wanted: list[tuple[Tensor, int]], *, drop: bool
+) -> Outcome | None:
+    """The mean of the k hardest pairs of each mask, averaged; None where ties may decide."""
+    loss, slope = dense.losses(pair_loss)
+    total, weights = 0.0, []
+    for mask, k in wanted:
+        counted = mask.triu(1) if dense.within else mask
+        among = loss.masked_fill(~counted, -math.inf).flatten()
+        found, place = among.topk(min(k + 1, len(among)))
+        values = found.tolist()
+        there = len(values) - values.count(-math.inf)
+        k = min(k, there)
+        if not k:
+            continue
+        if there > k and values[k - 1] - values[k] < DOUBTFUL and values[k - 1] != 0.0:
+            return None
+        if any(0 < value < DOUBTFUL for value in values):
+            return None
+        if drop:
+            k -= values[:k].count(0.0)
+        if k:
+            weights.append((place[:k], k))
+            total += math.fsum(values[:k]) / k
+    return _chosen(dense, slope, weights, total)
+
+
+def _chosen(dense: Dense, slope: Tensor, chosen: list[tuple[Tensor, int]], total: float) -> Outcome:
+    share = torch.zeros_like(slope)
+    for place, k in chosen:
+        share.view(-1)[place] = slope.view(-1)[place] / (k * len(chosen))
+    return dense.outcome(total / max(len(chosen), 1), share)
+
+
+def soft_maximum(
+    dense: Dense, pair_loss: PairLoss, groups: list[tuple[Tensor, float]], *, drop: bool
+) -> Outcome:
+    """`γ log mean e^{l/γ}`, γ > 0, of each mask with its γ, averaged over those with pairs."""
+    loss, slope = dense.losses(pair_loss)
+    found = []
+    for mask, gamma in groups:
+        counted = mask & (loss > 0) if drop else mask
+        hidden = ~counted
+        masked = loss.masked_fill(hidden, -math.inf)
+        highest = masked.amax()
+        exponent = masked.sub(highest).div_(gamma) if gamma < LARGE else masked.mul(0.0)
+        weight = exponent.exp_().masked_fill_(hidden, 0.0)
+        sums = torch.stack((weight.sum(dtype=F64), counted.sum().to(F64), highest.to(F64)))
+        mass, count, top = sums.tolist()
+        if not count:
+            continue
+        value = top + gamma * math.log(mass / count) if mass <= 0.5 * count else None
+        if value is None:
+            value = _gentle(masked.masked_fill_(hidden, top), top, gamma, count)
+        found.append((value, weight.div_(mass)))
+    if not found:
+        return dense.outcome(0.0, torch.zeros_like(slope))
+    weight = found[0][1] if len(found) == 1 else torch.stack([w for _, w in found]).mean(0)
+    return dense.outcome(sum(value for value, _ in found) / len(found), weight.mul_(slope))
+
+
+def _gentle(loss: Tensor, top: float, gamma: float, count: float) -> float:
+    """`γ log mean e^{l/γ}` where exponents are small: only `e^x - 1` keeps the digits of x."""
+    below = loss.double().sub_(top)
+    if gamma >= LARGE:
+        return top + float(below.sum()) / count
+    return top + gamma * math.log1p(float(below.div_(gamma).expm1_().sum()) / count)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseGroup:
+    """All anchors' pairs of one sign."""
+
+    gamma: float
+    log_sum: Tensor
+    """(B,), `log Σ e^{l/γ}`, -∞ for an anchor without pairs."""
+    count: Tensor
+    weight: Tensor
+    """(B, R), `e^{l/γ - log_top}`."""
+    log_top: Tensor
+
+
+class DenseAnchors:
+    """The groups of a small batch's anchors, summed up: `Anchors` from one matrix."""
+
+    def __init__(
+        self, dense: Dense, pair_loss: PairLoss, gammas: dict[bool, float], *, drop: bool = False
+    ) -> None:
+        self.dense = dense
+        loss, self.slope = dense.losses(pair_loss)
+        self.groups = {}
+        for sign, gamma in gammas.items():
+            mask = dense.positive if sign else dense.negative
+            counted = mask & (loss > 0) if drop else mask
+            exponent = (loss / gamma).masked_fill_(~counted, -math.inf)
+            top = exponent.amax(1).clamp_(min=torch.finfo(exponent.dtype).min)
+            weight = exponent.sub_(top[:, None]).exp_()
+            log_sum = weight.sum(1).log_().add_(top)
+            self.groups[sign] = DenseGroup(gamma, log_sum, counted.sum(1).to(log_sum), weight, top)
+
+    def __len__(self) -> int:
+        return len(self.dense.rows)
+
+    def outcome(
+        self, value: float, pull: dict[bool, Tensor], log_mass: dict[bool, Tensor]
+    ) -> Outcome:
+        """The outcome of a loss, given its derivative in each anchor's `γ log_mass`."""
+        total = None
+        for sign, group in self.groups.items():
+            scale = (group.log_top - log_mass[sign]).exp_().mul_(pull[sign])
+            weight = group.weight.mul_(scale[:, None])
+            total = weight if total is None else total.add_(weight)
+        assert total is not None
+        return self.dense.outcome(value, total.mul_(self.slope))
