@@ -14,8 +14,11 @@ from drometric.engine.judged import Judged, judge
 from drometric.engine.layout import Layout
 from drometric.engine.pair_list import sorted_pairs
 from drometric.engine.plan import Plan
-from drometric.engine.screening import above, products, screen
+from drometric.engine.screening import Screen, above, products, screen
 from drometric.pair_losses import PairLoss, is_hinge
+
+SAMPLED = 32
+"""Rows that are looked at first: mostly they tell already that active pairs are many."""
 
 FEW = 8
 """A list of pairs is worth its price up to so many for each example."""
@@ -38,6 +41,8 @@ def active_pairs(
     screened = screen(layout, plan.screen)
     kinks = dict(zip((True, False), pair_loss.kinks, strict=True))
     most = FEW * (len(layout.rows) + len(layout.columns))
+    if _share(screened, kinks[False]) * len(layout.rows) * len(layout.columns) > 4 * most:
+        return None
     found: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {sign: [] for sign in signs}
     count, seen = 0, torch.zeros((), dtype=torch.int64, device=screened.rows.device)
     buffer = screened.rows.new_empty(plan.tile[0] * plan.tile[1])
@@ -60,3 +65,10 @@ def active_pairs(
             pairs = sorted_pairs(*(torch.cat(part) for part in zip(*parts, strict=True)))
             judged.append(judge(layout, pair_loss, pairs, sign))
     return Active([part for part in judged if len(part)], int(seen) - count)
+
+
+def _share(screened: Screen, kink: float) -> float:
+    """Of some rows, the share of similarities beyond the kink of negative pairs."""
+    some = screened.rows[:: max(1, len(screened.rows) // SAMPLED)]
+    similar = some @ screened.columns.T > kink
+    return float(similar.sum()) / max(similar.numel(), 1)

@@ -121,6 +121,8 @@ def _scale(gradient: Tensor, factor: Tensor, dtype: torch.dtype) -> Tensor:
     What does not fit becomes the largest number that does, except where it is the factor that
     makes it too large: a gradient scaler looks for those infinities.
     """
+    if dtype == gradient.dtype:
+        return factor * gradient
     largest = torch.finfo(dtype).max * factor.abs().clamp(min=1)
     return (factor * gradient).clamp(-largest, largest).to(dtype)
 
