@@ -19,6 +19,7 @@ tensor(1.)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
 
@@ -78,24 +79,34 @@ def check_pair_loss(pair_loss: object) -> None:
 def evaluate(pair_loss: PairLoss, similarity: Tensor, positive: Tensor) -> tuple[Tensor, Tensor]:
     """The losses and slopes of a vector of pairs, some of them positive."""
     loss, slope = torch.empty_like(similarity), torch.empty_like(similarity)
-    for mask, of_sign in ((positive, pair_loss.positive), (~positive, pair_loss.negative)):
+    for mask, sign in ((positive, True), (~positive, False)):
         given = similarity[mask]
-        if not len(given):
-            continue
-        found = of_sign(given)
-        wanted = f"{tuple(given.shape)}, {tuple(given.shape)}"
-        if shapes(found) != wanted:
-            raise ValueError(
-                f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses "
-                f"and slopes, shaped like the similarities that it is given, {wanted}; got "
-                f"{shapes(found)}"
-            )
-        loss[mask], slope[mask] = (part.to(similarity) for part in found)
-    if not bool((loss.isfinite() & slope.isfinite()).all()):
+        if len(given):
+            loss[mask], slope[mask] = evaluate_sign(pair_loss, given, positive=sign)
+    return loss, slope
+
+
+def evaluate_sign(
+    pair_loss: PairLoss, similarity: Tensor, *, positive: bool
+) -> tuple[Tensor, Tensor]:
+    """The losses and slopes of pairs of one sign, checked: the loss may be a user's."""
+    of_sign = pair_loss.positive if positive else pair_loss.negative
+    found = of_sign(similarity)
+    wanted = f"{tuple(similarity.shape)}, {tuple(similarity.shape)}"
+    if shapes(found) != wanted:
         raise ValueError(
-            f"{type(pair_loss).__name__} must return finite losses and slopes; got NaN or infinity "
-            f"among those of {len(loss)} pairs"
+            f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses and "
+            f"slopes, shaped like the similarities that it is given, {wanted}; got {shapes(found)}"
         )
+    loss, slope = (part.to(similarity) for part in found)
+    # A sum is finite only where everything in it is, or next to the largest numbers there are.
+    if not math.isfinite(float(loss.sum() + slope.sum())):
+        finite = loss.isfinite() & slope.isfinite()
+        if not bool(finite.all()):
+            raise ValueError(
+                f"{type(pair_loss).__name__} must return finite losses and slopes; got NaN or "
+                f"infinity among those of {loss.numel()} pairs"
+            )
     return loss, slope
 
 

@@ -54,13 +54,13 @@ DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.flo
 
 @pytest.fixture(autouse=True)
 def _usual_limits() -> Iterator[None]:
-    usual = layout.SHORT_LIST, active.FEW, anchors.FEW, judged.EXACTLY_AT_ONCE
+    usual = layout.SHORT_LIST, active.FEW, anchors.HEAVY, judged.EXACTLY_AT_ONCE
     yield
     limit(usual)
 
 
 def limit(few: tuple[int, int, int, int]) -> None:
-    layout.SHORT_LIST, active.FEW, anchors.FEW, judged.EXACTLY_AT_ONCE = few
+    layout.SHORT_LIST, active.FEW, anchors.HEAVY, judged.EXACTLY_AT_ONCE = few
 
 
 def arguments_of(of: Case, dtype: torch.dtype) -> Arguments:

@@ -161,7 +161,7 @@ def test_too_many_candidates_are_none() -> None:
     tie = len(x) * (len(x) - 1) // 2
     for spare, fits in ((0, False), (100, False), (tie - 4, False), (tie - 3, True)):
         for tile in ((7, 5), (64, 64)):
-            plan = Plan("tiles", tile, torch.float32, spare)
+            plan = Plan("tiles", tile, tile, torch.float32, spare)
             found = hardest_candidates(read, {False: 3}, plan, torch.float32)
             assert (found is not None) == fits
             if found is not None:
@@ -173,7 +173,7 @@ def test_a_finer_screen_tells_apart_what_a_coarse_one_cannot() -> None:
     x = torch.ones(60, 8) + 1e-3 * torch.randn(60, 8, generator=generator)
     read = read_layout(Arguments(x, torch.arange(60)), normalize=True)
     assert read is not None
-    plan = Plan("tiles", (64, 64), torch.float32, 200)
+    plan = Plan("tiles", (64, 64), (64, 64), torch.float32, 200)
     coarse, fine = (
         hardest_candidates(read, {False: 10}, plan, dtype)
         for dtype in (torch.bfloat16, torch.float64)

@@ -45,8 +45,8 @@ def active_pairs(
         return None
     found: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {sign: [] for sign in signs}
     count, seen = 0, torch.zeros((), dtype=torch.int64, device=screened.rows.device)
-    buffer = screened.rows.new_empty(plan.tile[0] * plan.tile[1])
-    for tile in layout.tiles(*plan.tile):
+    buffer = screened.rows.new_empty(plan.screening_tile[0] * plan.screening_tile[1])
+    for tile in layout.tiles(*plan.screening_tile):
         if tile.positive not in found:
             continue
         keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from drometric.engine.active import FEW, active_pairs
+from drometric.engine.active import active_pairs
 from drometric.engine.gradient import Gradient
 from drometric.engine.judged import Judged, judge
 from drometric.engine.kink import kept_pairs, near_kink
@@ -36,6 +36,9 @@ WIDEST = 75.0
 
 NEGLIGIBLE = 1e-6
 """Pairs are left out of a gradient that together hold no more of its weight."""
+
+HEAVY = 1
+"""So many pairs for each example are listed that may be all that have a weight."""
 
 GENTLEST = 0.5
 """Exponents that differ by less leave float32 too few digits for their logarithms."""
@@ -165,7 +168,7 @@ class Anchors:
     def _visit(self, groups: dict[bool, Group], *, collect: bool) -> None:
         """Sum up the pairs in tiles; where most may turn out negligible, list the others."""
         layout, buffer = self.layout, self._buffer()
-        few = FEW * (len(layout.rows) + len(layout.columns))
+        few = HEAVY * (len(layout.rows) + len(layout.columns))
         heavy = Candidates(few, screen(layout, buffer.dtype), few) if collect else None
         for group in groups.values():
             group.mass, group.count = group.mass.clone(), group.count.clone()
@@ -278,5 +281,6 @@ def anchor_counts(layout: Layout, plan: Plan) -> dict[bool, Tensor]:
         # The run of a row's columns starts at 0: it holds all up to the end of its own class.
         positive = torch.bincount(runs.last, minlength=others + 1)[runs.last].double() - 1
         return {True: positive, False: others - 1 - positive}
+    assert runs.first is not None
     positive = (runs.last - runs.first).double()
     return {True: positive, False: others - positive}

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from drometric.engine.arguments import Arguments
-from drometric.engine.dense import DenseAnchors, doubtful, hardest, knows, read_dense, soft_maximum
+from drometric.engine.dense import (
+    DenseAnchors,
+    doubtful,
+    hardest,
+    knows,
+    read_dense,
+    sampled,
+    soft_maximum,
+    spread,
+)
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import soft_maxima
 from drometric.engine.plan import HARD_PAIRS
 from drometric.engine.problem import Problem, scalar_gammas
-from drometric.uncertainty import PerAnchorKL
+from drometric.uncertainty import KL, ChiSquare, PerAnchorKL
 
 SHARPEST = 1e-6
 """Below this γ rounding decides who shares the weight."""
@@ -25,6 +34,8 @@ def solve_at_once(problem: Problem, arguments: Arguments, *, normalize: bool) ->
         return _hardest(problem, arguments, normalize=normalize)
     if type(problem.uncertainty) is PerAnchorKL:
         return _soft_maxima(problem, problem.uncertainty, arguments, normalize=normalize)
+    if type(problem.uncertainty) in (KL, ChiSquare) and problem.soft_maxima() is None:
+        return _one_by_one(problem, arguments, normalize=normalize)
     groups = problem.soft_maxima()
     if groups is None or min(gamma for _, gamma in groups) < SHARPEST:
         return None
@@ -44,6 +55,21 @@ def _hardest(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outc
         return None
     masks = [(dense.pairs(signs), k) for signs, k in problem.hardest(rows)]
     return hardest(dense, problem.pair_loss, masks, drop=problem.drop)
+
+
+def _one_by_one(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome | None:
+    """Sets that look at every pair once, in float64."""
+    if len(arguments.embeddings) * len(arguments.columns) > HARD_PAIRS:
+        return None
+    dense = read_dense(arguments, normalize=normalize)
+    if dense is None or (problem.drop and doubtful(dense, problem.pair_loss)):
+        return None
+    found, drop = problem.uncertainty, problem.drop
+    if type(found) is ChiSquare:
+        return spread(dense, problem.pair_loss, found.rho, drop=drop)
+    if found.gamma < SHARPEST:
+        return None
+    return sampled(dense, problem.pair_loss, found.gamma, found.sample, found.generator, drop=drop)
 
 
 def _soft_maxima(

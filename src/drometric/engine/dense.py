@@ -20,6 +20,7 @@ from drometric.engine.signs import read_signs
 from drometric.engine.tile_losses import Linear
 from drometric.engine.vectors import Vectors, read_vectors, rounding
 from drometric.pair_losses import Binomial, PairLoss, is_hinge
+from drometric.uncertainty.draw import draw
 
 DOUBTFUL = 1e-9
 """Float64 losses that differ by less are compared by the similarities of `rows`."""
@@ -77,13 +78,13 @@ class Dense:
     def outcome(self, value: float, slope: Tensor) -> Outcome:
         """The gradients of a loss whose derivative in each ordered similarity is `slope`."""
         result = torch.tensor(value, dtype=torch.float64, device=slope.device)
-        if self.within:
-            slope = slope + slope.T
-        of_rows = self.rows.pull_back(slope @ self.columns.vector).to(self.dtype)
+        rows = self.rows.rounded(self.dtype)
+        columns = rows if self.within else self.columns.rounded(self.dtype)
+        slope = (slope + slope.T if self.within else slope).to(self.dtype)
+        of_rows = rows.pull_back(slope @ columns.vector)
         if self.within:
             return Outcome(result, of_rows)
-        of_columns = self.columns.pull_back(slope.T @ self.rows.vector).to(self.dtype)
-        return Outcome(result, of_rows, of_columns)
+        return Outcome(result, of_rows, columns.pull_back(slope.T @ rows.vector))
 
 
 def knows(pair_loss: PairLoss) -> bool:
@@ -97,15 +98,14 @@ def read_dense(arguments: Arguments, *, normalize: bool) -> Dense | None:
     The smallest batches are computed in float64, since it costs them nothing.
     """
     within = arguments.reference is None
-    rows = read_vectors(arguments.embeddings, normalize=normalize)
-    columns = rows if within else read_vectors(arguments.columns, normalize=normalize)
+    few = len(arguments.embeddings) * len(arguments.columns) <= HARD_PAIRS
+    dtype = torch.float64 if few else arguments.dtype
+    rows = read_vectors(arguments.embeddings, normalize=normalize, dtype=dtype)
+    columns = rows
+    if not within:
+        columns = read_vectors(arguments.columns, normalize=normalize, dtype=dtype)
     if rows is None or columns is None or not (rows.ordinary and columns.ordinary):
         return None
-    few = len(rows) * len(columns) <= HARD_PAIRS
-    if few or rows.vector.dtype != columns.vector.dtype:
-        rows_then = rows.in_double()
-        columns = rows_then if within else columns.in_double()
-        rows = rows_then
     everything = slice(0, len(rows)), slice(0, len(columns))
     positive, negative = read_signs(arguments).block(*everything)
     similarity = rows.vector @ columns.vector.T
@@ -189,6 +189,59 @@ def _gentle(loss: Tensor, top: float, gamma: float, count: float) -> float:
     if gamma >= LARGE:
         return top + float(below.sum()) / count
     return top + gamma * math.log1p(float(below.div_(gamma).expm1_().sum()) / count)
+
+
+def sampled(
+    dense: Dense,
+    pair_loss: PairLoss,
+    gamma: float,
+    count: int,
+    generator: torch.Generator | None,
+    *,
+    drop: bool,
+) -> Outcome:
+    """The mean of `count` pairs drawn from p* ∝ e^{l/γ}: the very ones that `KL` draws."""
+    loss, slope = dense.losses(pair_loss)
+    share = torch.zeros_like(slope)
+    place, losses = _unordered(dense, loss, drop=drop)
+    if not len(place):
+        return dense.outcome(0.0, share)
+    weight = ((losses - losses.amax()) / gamma).exp()
+    many = torch.tensor([count], device=loss.device)
+    _, drawn = draw(weight[None], many, generator)
+    often = torch.bincount(drawn, minlength=len(place)).to(loss.dtype) / count
+    share.view(-1)[place] = often * slope.view(-1)[place]
+    return dense.outcome(float((often * losses).sum()), share)
+
+
+def spread(dense: Dense, pair_loss: PairLoss, rho: float, *, drop: bool) -> Outcome | None:
+    """The χ² ball, while no weight would fall below 0; None past that, or where all losses tie."""
+    loss, slope = dense.losses(pair_loss)
+    share = torch.zeros_like(slope)
+    place, losses = _unordered(dense, loss, drop=drop)
+    n = len(place)
+    if not n:
+        return dense.outcome(0.0, share)
+    mean = losses.mean()
+    deviation = losses - mean
+    sums = torch.stack((mean, deviation.square().sum(), deviation.amin())).tolist()
+    if sums[1] <= n * DOUBTFUL**2:
+        return None
+    step = math.sqrt(2 * rho / sums[1]) / n
+    if not 1 / n + step * sums[2] > 0:
+        return None
+    share.view(-1)[place] = (step * deviation + 1 / n) * slope.view(-1)[place]
+    return dense.outcome(sums[0] + step * sums[1], share)
+
+
+def _unordered(dense: Dense, loss: Tensor, *, drop: bool) -> tuple[Tensor, Tensor]:
+    """Where the pairs stand in the flattened matrix, each once, and their losses."""
+    counted = dense.pairs((True, False))
+    counted = counted.triu(1) if dense.within else counted
+    if drop:
+        counted = counted & (loss > 0)
+    place = counted.flatten().nonzero()[:, 0]
+    return place, loss.view(-1)[place]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ from torch import Tensor
 from drometric.engine.layout import Layout
 from drometric.engine.pair_list import PairList, inner_products
 from drometric.engine.rows import read_rows
-from drometric.pair_losses import PairLoss, evaluate
+from drometric.pair_losses import PairLoss, evaluate, evaluate_sign
 
 EXACTLY_AT_ONCE = 64
 
@@ -37,7 +37,7 @@ def judge(layout: Layout, pair_loss: PairLoss, pairs: PairList, positive: bool) 
     """The losses of some pairs of one sign."""
     similarity = inner_products(pairs, layout.rows.double, layout.columns.double)
     sign = torch.full_like(pairs.row, positive, dtype=torch.bool)
-    return Judged(pairs, sign, *evaluate(pair_loss, similarity, sign))
+    return Judged(pairs, sign, *evaluate_sign(pair_loss, similarity, positive=positive))
 
 
 def judge_exactly(layout: Layout, pair_loss: PairLoss, found: Judged) -> Judged:

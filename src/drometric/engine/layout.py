@@ -59,14 +59,17 @@ class Tile:
 class Runs:
     """The columns that stand in no tile: of the sorted row r those from first[r] to last[r]."""
 
-    first: Tensor
+    first: Tensor | None
+    """None for 0."""
     last: Tensor
 
     def hidden(self, rows: slice, columns: slice, span: tuple[int, int]) -> tuple[slice, Tensor]:
         """What a tile must hide, given the first and last column of all its rows' runs."""
         start, stop = max(columns.start, span[0]), min(columns.stop, span[1])
-        place = torch.arange(start, stop, device=self.first.device)
-        mask = (place >= self.first[rows, None]) & (place < self.last[rows, None])
+        place = torch.arange(start, stop, device=self.last.device)
+        mask = place < self.last[rows, None]
+        if self.first is not None:
+            mask &= place >= self.first[rows, None]
         return slice(start - columns.start, stop - columns.start), mask
 
 
@@ -105,8 +108,10 @@ class Layout:
             return [(0, 0)] * len(strips)
         ends = [rows.stop - 1 for rows in strips]
         tops = [rows.start for rows in strips]
-        first, last = torch.stack((self.pairs.first[tops], self.pairs.last[ends])).tolist()
-        return list(zip(first, last, strict=True))
+        last = self.pairs.last[ends].tolist()
+        if self.pairs.first is None:
+            return [(0, stop) for stop in last]
+        return list(zip(self.pairs.first[tops].tolist(), last, strict=True))
 
     def _of_both_signs(self, signs: Signs, rows: slice, columns: slice) -> Iterator[Tile]:
         masks = signs.block(rows, columns)
@@ -173,8 +178,8 @@ def lay_out(arguments: Arguments, rows: Vectors, columns: Vectors) -> Layout:
         columns = columns.take(column_order)
     positives = _listed(first, count)
     # Within a batch, pairs left of a row's class were met as those of an earlier row.
-    first = torch.zeros_like(first) if within else first
-    return Layout(rows, columns, within, row_order, column_order, Runs(first, last), positives)
+    runs = Runs(None if within else first, last)
+    return Layout(rows, columns, within, row_order, column_order, runs, positives)
 
 
 def _sorted(labels: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, NamedTuple
@@ -123,7 +124,7 @@ class PairwiseLoss(nn.Module, ABC):
             y = left.pop(0) if wanted[1] else reference
             labels, similar, ignore, reference_labels = pairs
             arguments = Arguments(x, labels, similar, ignore, y, reference_labels)
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            with torch.no_grad(), in_full_precision(x.device.type):
                 outcome = self.evaluate(arguments, wanted)
             found = (outcome.gradient, outcome.reference_gradient)
             gradients = (g for g, w in zip(found, wanted, strict=True) if w and g is not None)
@@ -163,7 +164,7 @@ class PairwiseLoss(nn.Module, ABC):
         by itself (no batch statistics, the same dropout).
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
-        with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
+        with torch.no_grad(), in_full_precision(embeddings.device.type):
             outcome = self.evaluate(arguments, (True, False))
             value = checked_value(outcome, arguments.dtype)
         assert outcome.gradient is not None
@@ -229,6 +230,12 @@ class PairwiseLoss(nn.Module, ABC):
 
     def _read_and_solve(self, arguments: Arguments) -> tuple[Batch, Solution]:
         device = arguments.embeddings.device.type
-        with torch.no_grad(), torch.autocast(device, enabled=False):
+        with torch.no_grad(), in_full_precision(device):
             batch = read_batch(arguments, normalize=self.normalize)
             return batch, self.solve(batch)
+
+
+def in_full_precision(device: str) -> AbstractContextManager[object]:
+    """Whatever autocast the loss is called under, it computes in the precision that it chose."""
+    on = torch.is_autocast_enabled(device)
+    return torch.autocast(device, enabled=False) if on else nullcontext()

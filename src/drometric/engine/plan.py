@@ -14,7 +14,7 @@ import torch
 
 Path = Literal["plain", "dense", "tiles"]
 
-DENSE_PAIRS = 1024 * 1024
+DENSE_PAIRS = 256 * 256
 """Up to so many similarities are held at once: then calls cost more than arithmetic."""
 
 HARD_PAIRS = 160 * 160
@@ -29,6 +29,8 @@ class Plan:
     """plain: as the paper writes it. dense: all pairs at once. tiles: never all at once."""
     tile: tuple[int, int]
     """Rows and columns of a tile."""
+    screening_tile: tuple[int, int]
+    """The same where candidates are looked for: larger, since little is done with it."""
     screen: torch.dtype
     """What candidates are looked for in first: bfloat16, or float32."""
     spare: int
@@ -39,15 +41,15 @@ def choose(rows: int, columns: int, device: torch.device) -> Plan:
     """The plan for a call of this size on this device, as far as nobody overrode it."""
     spare = 16 * (rows + columns) + 2**16
     # On a CPU a tile and a copy of it stay in the caches; a GPU is to be kept busy.
-    tile = (min(512, max(64, rows // 8)), 1024) if device.type == "cpu" else (4096, 4096)
+    tile = (min(512, max(80, rows // 8)), 1024) if device.type == "cpu" else (4096, 4096)
+    screening_tile = max(tile[0], 320), tile[1]
     path: Path = "tiles"
     if rows * columns <= DENSE_PAIRS:
         path = "dense" if rows * columns else "plain"
-    plan = Plan(path, tile, torch.float32, spare)
-    chosen = replace(plan, **_overridden.get({}))
-    if chosen.path == "tiles" and "screen" not in _overridden.get({}):
-        chosen = replace(chosen, screen=screening_dtype(device.type, torch.get_num_threads()))
-    return chosen
+    screen = torch.float32
+    if rows * columns > HARD_PAIRS and "screen" not in _overridden.get({}):
+        screen = screening_dtype(device.type, torch.get_num_threads())
+    return replace(Plan(path, tile, screening_tile, screen, spare), **_overridden.get({}))
 
 
 @contextmanager
@@ -61,6 +63,8 @@ def planned(**choices: Any) -> Iterator[None]:
     unknown = choices.keys() - Plan.__dataclass_fields__.keys()
     if unknown:
         raise ValueError(f"a plan has no {sorted(unknown)}; it has {[*Plan.__dataclass_fields__]}")
+    if "tile" in choices:
+        choices = {"screening_tile": choices["tile"], **choices}
     token = _overridden.set({**_overridden.get({}), **choices})
     try:
         yield

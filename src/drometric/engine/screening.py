@@ -151,8 +151,8 @@ def hardest_candidates(
     """
     screened = screen(layout, dtype)
     found = {sign: Candidates(k[sign], screened, plan.spare) for sign in k}
-    buffer = screened.rows.new_empty(plan.tile[0] * plan.tile[1])
-    for tile in layout.tiles(*plan.tile):
+    buffer = screened.rows.new_empty(plan.screening_tile[0] * plan.screening_tile[1])
+    for tile in layout.tiles(*plan.screening_tile):
         if tile.positive not in found:
             continue
         keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)

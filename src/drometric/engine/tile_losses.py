@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from drometric.checks import shapes
 from drometric.engine.layout import Layout, Tile
-from drometric.pair_losses import PairLoss, is_hinge
+from drometric.pair_losses import PairLoss, evaluate_sign, is_hinge
 
 
 class TileLosses(NamedTuple):
@@ -50,17 +49,8 @@ def tile_losses(pair_loss: PairLoss, tile: Tile, similarity: Tensor) -> TileLoss
         kink = pair_loss.kinks[0 if positive else 1]
         excess = similarity.neg_().add_(kink) if positive else similarity.sub_(kink)
         return TileLosses(excess.clamp_(min=0), None, True)
-    of_sign = pair_loss.positive if positive else pair_loss.negative
     # What is no pair may have a similarity that the loss isn't made for, such as 1.
-    tile.hide(similarity, 0.0)
-    found = of_sign(similarity)
-    wanted = f"{tuple(similarity.shape)}, {tuple(similarity.shape)}"
-    if shapes(found) != wanted:
-        raise ValueError(
-            f"{type(pair_loss).__name__}.{of_sign.__name__} must return two tensors, losses and "
-            f"slopes, shaped like the similarities that it is given, {wanted}; got {shapes(found)}"
-        )
-    loss, slope = (part.to(similarity) for part in found)
+    loss, slope = evaluate_sign(pair_loss, tile.hide(similarity, 0.0), positive=positive)
     return TileLosses(loss, slope, False)
 
 

@@ -53,6 +53,11 @@ class Vectors:
         """The same with `vector` in float64."""
         return replace(self, vector=self.double)
 
+    def rounded(self, dtype: torch.dtype) -> Vectors:
+        """The same in a precision that may be lower."""
+        norm = None if self.norm is None else self.norm.to(dtype)
+        return replace(self, vector=self.vector.to(dtype), norm=norm)
+
     def take(self, index: Tensor) -> Vectors:
         """Some of the rows, or all of them in another order."""
         norm = None if self.norm is None else self.norm[index]
@@ -72,20 +77,26 @@ class Vectors:
         return gradient.clamp(-largest, largest).to(slope.dtype)
 
 
-def read_vectors(x: Tensor, *, normalize: bool) -> Vectors | None:
-    """The rows of `x`, which are finite; None where they are out of every ordinary range."""
+def read_vectors(
+    x: Tensor, *, normalize: bool, dtype: torch.dtype = torch.float32
+) -> Vectors | None:
+    """The rows of `x`, which are finite, in `dtype` or that of `x` if it is finer.
+
+    None where they are out of every ordinary range.
+    """
     # In one layout: products of others may differ in their last bits.
     x = x.detach().contiguous()
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    norm = torch.linalg.vector_norm(x, dim=1, keepdim=True, dtype=dtype)
+    dtype = torch.promote_types(x.dtype, dtype)
+    vector = x.to(dtype)
+    norm = torch.linalg.vector_norm(vector, dim=1, keepdim=True)
     if not len(x):
-        return Vectors(x, x.to(dtype), norm if normalize else None, True, 1.0)
+        return Vectors(x, vector, norm if normalize else None, True, 1.0)
     shortest, longest = torch.stack(norm.aminmax()).tolist()
     ordinary = shortest > SHORTEST and longest < LONGEST
     if not normalize:
-        return Vectors(x, x.to(dtype), None, True, longest) if longest < LONGEST else None
+        return Vectors(x, vector, None, True, longest) if longest < LONGEST else None
     if ordinary:
-        return Vectors(x, x.to(dtype) / norm, norm, True, 1.0)
+        return Vectors(x, vector / norm, norm, True, 1.0)
     return Vectors(x, read_rows(x, normalize=True).vector.to(dtype), norm, False, 1.0)
 
 
