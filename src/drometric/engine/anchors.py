@@ -17,7 +17,7 @@ from drometric.engine.active import active_pairs
 from drometric.engine.gradient import Gradient
 from drometric.engine.judged import Judged, judge
 from drometric.engine.kink import kept_pairs, near_kink
-from drometric.engine.layout import Layout, Tile
+from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.outcome import Outcome
 from drometric.engine.pair_list import sums_of_runs
 from drometric.engine.plan import Plan
@@ -173,7 +173,7 @@ class Anchors:
         for group in groups.values():
             group.mass, group.count = group.mass.clone(), group.count.clone()
             group.nothing = weight_of_nothing(group.base, group.gamma, buffer)
-        for tile in layout.tiles(*self.plan.tile):
+        for tile in layout.tiles(*self.plan.tile, finer=FINER):
             group = groups[tile.positive]
             similarity = self._similarity(tile, buffer)
             if heavy is not None and not tile.positive:
@@ -207,7 +207,7 @@ class Anchors:
         buffer = self._buffer()
         dtype = buffer.dtype
         scale = {sign: vector.to(dtype) for sign, vector in scale.items()}
-        for tile in self.layout.tiles(*self.plan.tile):
+        for tile in self.layout.tiles(*self.plan.tile, finer=FINER):
             if tile.positive not in groups:
                 continue
             similarity = self._similarity(tile, buffer)

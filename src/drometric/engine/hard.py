@@ -32,9 +32,10 @@ def select(
     for dtype in _screens(plan.screen, layout):
         found = hardest_candidates(layout, wanted, plan, dtype)
         if found is not None:
+            lists = {**listed, **found}
             return {
                 sign: judge(layout, pair_loss, pairs, sign)
-                for sign, pairs in {**listed, **found}.items()
+                for sign, pairs in lists.items()
                 if sign in k and len(pairs)
             }
     raise TooManyTiesError

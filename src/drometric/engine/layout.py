@@ -23,6 +23,13 @@ SHORT_LIST = 32
 """The positives are a short list up to so many for each example."""
 
 
+FINER = 4
+"""So many lower tiles stand in the place of one on the diagonal, where much is done with each."""
+
+LOWEST = 64
+"""Lower than this they would cost more calls than they save work."""
+
+
 @dataclass(frozen=True, eq=False)
 class Tile:
     """A block of pairs of one sign, and which of its entries are no such pairs."""
@@ -87,31 +94,46 @@ class Layout:
     positives: PairList | None
     """All positive pairs, where they are a short list; None where they stand in the tiles."""
 
-    def tiles(self, height: int, width: int) -> Iterator[Tile]:
-        """All pairs that are not in the list, tile by tile, in a fixed order."""
-        tops = range(0, len(self.rows), height)
-        strips = [slice(top, min(top + height, len(self.rows))) for top in tops]
-        spans = self._spans(strips)
-        for rows, span in zip(strips, spans, strict=True):
-            for left in range(rows.start if self.within else 0, len(self.columns), width):
-                columns = slice(left, min(left + width, len(self.columns)))
-                if isinstance(self.pairs, Signs):
-                    yield from self._of_both_signs(self.pairs, rows, columns)
-                elif max(left, span[0]) < min(columns.stop, span[1]):
-                    yield Tile(rows, columns, False, self.pairs.hidden(rows, columns, span))
-                else:
-                    yield Tile(rows, columns, False, None)
+    def tiles(self, height: int, width: int, *, finer: int = 1) -> Iterator[Tile]:
+        """All pairs that are not in the list, tile by tile, in a fixed order.
 
-    def _spans(self, strips: list[slice]) -> list[tuple[int, int]]:
+        Half of what lies on the diagonal is looked at in vain: `finer` cuts that into lower tiles.
+        """
+        low = height // finer if height >= LOWEST * finer else height
+        blocks = list(self._blocks(height, width, low))
+        spans = self._spans({(rows.start, rows.stop) for rows, _ in blocks})
+        for rows, columns in blocks:
+            span = spans.get((rows.start, rows.stop), (0, 0))
+            if isinstance(self.pairs, Signs):
+                yield from self._of_both_signs(self.pairs, rows, columns)
+            elif max(columns.start, span[0]) < min(columns.stop, span[1]):
+                yield Tile(rows, columns, False, self.pairs.hidden(rows, columns, span))
+            else:
+                yield Tile(rows, columns, False, None)
+
+    def _blocks(self, height: int, width: int, low: int) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of tiles that hold every pair; lower ones on the diagonal."""
+        size, others = len(self.rows), len(self.columns)
+        for top in range(0, size, height):
+            bottom = min(top + height, size)
+            right = 0
+            if self.within:
+                right = bottom if low < height else top
+                for some in range(top, right, low):
+                    yield slice(some, min(some + low, bottom)), slice(some, bottom)
+            for left in range(right, others, width):
+                yield slice(top, bottom), slice(left, min(left + width, others))
+
+    def _spans(self, strips: set[tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:
         """The first and the last column of the runs of each strip, read from the device at once."""
         if isinstance(self.pairs, Signs) or not strips:
-            return [(0, 0)] * len(strips)
-        ends = [rows.stop - 1 for rows in strips]
-        tops = [rows.start for rows in strips]
-        last = self.pairs.last[ends].tolist()
-        if self.pairs.first is None:
-            return [(0, stop) for stop in last]
-        return list(zip(self.pairs.first[tops].tolist(), last, strict=True))
+            return {}
+        ordered = sorted(strips)
+        stops = self.pairs.last[[stop - 1 for _, stop in ordered]].tolist()
+        starts = [0] * len(ordered)
+        if self.pairs.first is not None:
+            starts = self.pairs.first[[start for start, _ in ordered]].tolist()
+        return dict(zip(ordered, zip(starts, stops, strict=True), strict=True))
 
     def _of_both_signs(self, signs: Signs, rows: slice, columns: slice) -> Iterator[Tile]:
         masks = signs.block(rows, columns)

@@ -41,7 +41,7 @@ def choose(rows: int, columns: int, device: torch.device) -> Plan:
     """The plan for a call of this size on this device, as far as nobody overrode it."""
     spare = 16 * (rows + columns) + 2**16
     # On a CPU a tile and a copy of it stay in the caches; a GPU is to be kept busy.
-    tile = (min(512, max(80, rows // 8)), 1024) if device.type == "cpu" else (4096, 4096)
+    tile = (min(512, max(80, rows // 5)), 1024) if device.type == "cpu" else (4096, 4096)
     screening_tile = max(tile[0], 320), tile[1]
     path: Path = "tiles"
     if rows * columns <= DENSE_PAIRS:

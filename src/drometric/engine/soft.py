@@ -18,7 +18,7 @@ from drometric.engine.contribution import Contribution
 from drometric.engine.gradient import Gradient
 from drometric.engine.judged import Judged, joined, judge
 from drometric.engine.kink import kept_pairs, near_kink
-from drometric.engine.layout import Layout, Tile
+from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
 from drometric.engine.screening import products
 from drometric.engine.tile_losses import exponents, loss_range, tile_losses, weight_of_nothing
@@ -141,7 +141,7 @@ class SoftMass:
         near = near_kink(self.layout, self.pair_loss, drop=self.drop)
         rows, columns = self.layout.rows.vector, self.layout.columns.vector
         buffer = rows.new_empty(plan.tile[0] * plan.tile[1])
-        for tile in self.layout.tiles(*plan.tile):
+        for tile in self.layout.tiles(*plan.tile, finer=FINER):
             if tile.positive in signs:
                 similarity = products(rows[tile.rows], columns[tile.columns], buffer)
                 if near is not None:

@@ -20,7 +20,7 @@ from drometric.engine.gradient import Gradient
 from drometric.engine.hard import TooManyTiesError, select, with_exact_top
 from drometric.engine.judged import Judged, joined, judge
 from drometric.engine.kink import kept_pairs, near_kink
-from drometric.engine.layout import Layout, Tile
+from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
 from drometric.engine.screening import products
 from drometric.engine.tile_losses import tile_losses
@@ -228,7 +228,7 @@ class Spread:
         """Every tile with the losses of its pairs."""
         rows, columns = self.layout.rows.vector, self.layout.columns.vector
         buffer = rows.new_empty(self.plan.tile[0] * self.plan.tile[1])
-        for tile in self.layout.tiles(*self.plan.tile):
+        for tile in self.layout.tiles(*self.plan.tile, finer=FINER):
             similarity = products(rows[tile.rows], columns[tile.columns], buffer)
             if self.near is not None:
                 self.near.put_aside(tile, similarity, remember=remember)
