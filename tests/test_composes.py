@@ -148,6 +148,7 @@ def test_copies(name: str, rows: int, device: torch.device) -> None:
             assert torch.equal(twin(images, labels), value)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="then DataParallel takes the devices")
 def test_data_parallel_without_devices(name: str, rows: int) -> None:
     cpu = torch.device("cpu")
     value, _ = expected(name, rows, cpu)
@@ -176,3 +177,21 @@ def test_two_threads_at_once(name: str, rows: int, path: str, device: torch.devi
     for (a, b), (c, d) in zip(alone, together, strict=True):
         assert torch.equal(a, c)
         assert torch.equal(b, d)
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_coarse_products_of_the_user_s_choice(
+    name: str, rows: int, device: torch.device, precision: str
+) -> None:
+    if name == "plain":
+        pytest.skip("which draws")
+    _, images, labels = setting(rows, device)
+    before = LOSSES[name].touched(images, labels)
+    torch.set_float32_matmul_precision(precision)
+    try:
+        after = LOSSES[name].touched(images, labels)
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for part, wanted in zip(after, before, strict=True):
+        assert torch.equal(part, wanted)

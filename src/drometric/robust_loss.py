@@ -9,11 +9,12 @@ from drometric.engine import reference
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch
 from drometric.engine.outcome import Outcome
-from drometric.engine.pairwise_loss import PairwiseLoss
+from drometric.engine.pairwise_loss import PairWeights, PairwiseLoss
 from drometric.engine.plan import choose
 from drometric.engine.problem import Problem
 from drometric.engine.robust import solve
 from drometric.engine.solution import Solution
+from drometric.engine.streamed import selected_weights
 from drometric.pair_losses import PairLoss, check_pair_loss
 from drometric.uncertainty.pairs import UncertaintySet, check_uncertainty
 
@@ -74,6 +75,15 @@ class RobustPairLoss(PairwiseLoss):
         if plan.path != "plain" and problem.known:
             outcome = solve(problem, arguments, normalize=self.normalize)
         return outcome or super().evaluate(arguments, wanted)
+
+    def find_weights(self, arguments: Arguments) -> PairWeights:
+        plan = choose(
+            len(arguments.embeddings), len(arguments.columns), arguments.embeddings.device
+        )
+        problem = Problem(self.pair_loss, self.uncertainty, self.zero_loss == "drop", plan)
+        if plan.path != "tiles" or not (problem.known and problem.hard):
+            return super().find_weights(arguments)
+        return PairWeights(*selected_weights(problem, arguments, normalize=self.normalize))
 
     def solve(self, batch: Batch) -> Solution:
         return reference.solve(

@@ -144,3 +144,32 @@ def test_the_same_call_gives_the_same_bits(family: str, rows: int, path: str) ->
         again = bits(family, rows)
     for then, now in zip(first, again, strict=True):
         assert torch.equal(then, now)
+
+
+class Valley:
+    """A negative pair costs the more the farther its similarity is from 0.1."""
+
+    def positive(self, similarity):
+        return 1 - similarity, -torch.ones_like(similarity)
+
+    def negative(self, similarity):
+        away = similarity - 0.1
+        return away**2, 2 * away
+
+
+class HonestValley(Valley):
+    monotone = False
+
+
+def test_a_pair_loss_that_says_it_is_not_monotone_goes_the_plain_way() -> None:
+    embeddings = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(60) // 3
+
+    def value(pair_loss: object, path: str) -> float:
+        with planned(path=path):
+            return float(dm.RobustPairLoss(pair_loss, dm.BalancedTopK(k=40))(embeddings, labels))
+
+    plain = value(HonestValley(), "plain")
+    assert value(HonestValley(), "tiles") == plain
+    # Whose hardest pairs are looked for among the most similar ones only:
+    assert value(Valley(), "tiles") != plain

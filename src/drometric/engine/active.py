@@ -14,7 +14,7 @@ from drometric.engine.judged import Judged, judge
 from drometric.engine.layout import Layout
 from drometric.engine.pair_list import sorted_pairs
 from drometric.engine.plan import Plan
-from drometric.engine.screening import Screen, above, products, screen
+from drometric.engine.screening import Screen, above, products, screen, tile_buffer
 from drometric.pair_losses import PairLoss, is_hinge
 
 SAMPLED = 32
@@ -45,7 +45,7 @@ def active_pairs(
         return None
     found: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {sign: [] for sign in signs}
     count, seen = 0, torch.zeros((), dtype=torch.int64, device=screened.rows.device)
-    buffer = screened.rows.new_empty(plan.screening_tile[0] * plan.screening_tile[1])
+    buffer = tile_buffer(plan.screening_tile, screened.rows, screened.columns)
     for tile in layout.tiles(*plan.screening_tile):
         if tile.positive not in found:
             continue

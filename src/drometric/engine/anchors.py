@@ -21,7 +21,7 @@ from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.outcome import Outcome
 from drometric.engine.pair_list import sums_of_runs
 from drometric.engine.plan import Plan
-from drometric.engine.screening import Candidates, products, screen
+from drometric.engine.screening import Candidates, products, screen, tile_buffer
 from drometric.engine.signs import Signs
 from drometric.engine.tile_losses import (
     exponents,
@@ -144,7 +144,7 @@ class Anchors:
         if dense:
             self._revisit(dense, scale, gradient)
         device = self.layout.rows.vector.device
-        return gradient.outcome(torch.tensor(value, dtype=torch.float64, device=device))
+        return gradient.outcome(torch.full((), value, dtype=torch.float64, device=device))
 
     def _count_listed(self, group: Group) -> None:
         for place, judged in enumerate(group.listed):
@@ -221,8 +221,8 @@ class Anchors:
             gradient.add_tile(tile, weight, negated=tile.positive and slope is None)
 
     def _buffer(self) -> Tensor:
-        height, width = self.plan.tile
-        return self.layout.rows.vector.new_empty(height * width)
+        rows, columns = self.layout.rows.vector, self.layout.columns.vector
+        return tile_buffer(self.plan.tile, rows, columns)
 
     def _similarity(self, tile: Tile, buffer: Tensor) -> Tensor:
         rows, columns = self.layout.rows.vector, self.layout.columns.vector

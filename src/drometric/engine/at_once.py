@@ -7,6 +7,7 @@ from drometric.engine.dense import (
     DenseAnchors,
     doubtful,
     hardest,
+    is_small,
     knows,
     read_dense,
     sampled,
@@ -15,7 +16,6 @@ from drometric.engine.dense import (
 )
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import soft_maxima
-from drometric.engine.plan import HARD_PAIRS
 from drometric.engine.problem import Problem, scalar_gammas
 from drometric.uncertainty import KL, ChiSquare, PerAnchorKL
 
@@ -47,19 +47,18 @@ def solve_at_once(problem: Problem, arguments: Arguments, *, normalize: bool) ->
 
 
 def _hardest(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome | None:
-    rows = len(arguments.embeddings)
-    if not 0 < rows * len(arguments.columns) <= HARD_PAIRS:
+    if not is_small(arguments):
         return None
     dense = read_dense(arguments, normalize=normalize)
     if dense is None:
         return None
-    masks = [(dense.pairs(signs), k) for signs, k in problem.hardest(rows)]
+    masks = [(dense.pairs(signs), k) for signs, k in problem.hardest(len(dense.rows))]
     return hardest(dense, problem.pair_loss, masks, drop=problem.drop)
 
 
 def _one_by_one(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome | None:
     """Sets that look at every pair once, in float64."""
-    if len(arguments.embeddings) * len(arguments.columns) > HARD_PAIRS:
+    if not is_small(arguments):
         return None
     dense = read_dense(arguments, normalize=normalize)
     if dense is None or (problem.drop and doubtful(dense, problem.pair_loss)):

@@ -56,4 +56,4 @@ def average(layout: Layout, parts: list[Contribution | None]) -> Outcome:
         if part.listed is not None and part.slope is not None:
             gradient.add_list(part.listed.pairs, part.slope / len(present))
     device = layout.rows.vector.device
-    return gradient.outcome(torch.tensor(value, dtype=torch.float64, device=device))
+    return gradient.outcome(torch.full((), value, dtype=torch.float64, device=device))

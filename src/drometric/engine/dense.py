@@ -15,15 +15,15 @@ from torch import Tensor
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.outcome import Outcome
-from drometric.engine.plan import HARD_PAIRS
+from drometric.engine.plan import HARD_PAIRS, few
 from drometric.engine.signs import read_signs
 from drometric.engine.tile_losses import Linear
 from drometric.engine.vectors import Vectors, read_vectors, rounding
 from drometric.pair_losses import Binomial, PairLoss, is_hinge
 from drometric.uncertainty.draw import draw
 
-DOUBTFUL = 1e-9
-"""Float64 losses that differ by less are compared by the similarities of `rows`."""
+DOUBTFUL = 1e4
+"""Losses that differ by less than so many times rounding are compared by exact similarities."""
 
 LARGE = 1e15
 """A γ that is as good as ∞."""
@@ -77,7 +77,7 @@ class Dense:
 
     def outcome(self, value: float, slope: Tensor) -> Outcome:
         """The gradients of a loss whose derivative in each ordered similarity is `slope`."""
-        result = torch.tensor(value, dtype=torch.float64, device=slope.device)
+        result = torch.full((), value, dtype=torch.float64, device=slope.device)
         rows = self.rows.rounded(self.dtype)
         columns = rows if self.within else self.columns.rounded(self.dtype)
         slope = (slope + slope.T if self.within else slope).to(self.dtype)
@@ -92,14 +92,19 @@ def knows(pair_loss: PairLoss) -> bool:
     return is_hinge(pair_loss) or type(pair_loss) in (Linear, Binomial)
 
 
+def is_small(arguments: Arguments) -> bool:
+    """Whether float64 costs a call nothing."""
+    x = arguments.embeddings
+    return few(HARD_PAIRS, len(x), len(arguments.columns), x.device)
+
+
 def read_dense(arguments: Arguments, *, normalize: bool) -> Dense | None:
     """All pairs of a call; None where the embeddings are out of the ordinary.
 
     The smallest batches are computed in float64, since it costs them nothing.
     """
     within = arguments.reference is None
-    few = len(arguments.embeddings) * len(arguments.columns) <= HARD_PAIRS
-    dtype = torch.float64 if few else arguments.dtype
+    dtype = torch.float64 if is_small(arguments) else arguments.dtype
     rows = read_vectors(arguments.embeddings, normalize=normalize, dtype=dtype)
     columns = rows
     if not within:
@@ -127,6 +132,7 @@ def hardest(
 ) -> Outcome | None:
     """The mean of the k hardest pairs of each mask, averaged; None where ties may decide."""
     loss, slope = dense.losses(pair_loss)
+    doubt = DOUBTFUL * rounding(dense.rows, dense.columns)
     total, weights = 0.0, []
     for mask, k in wanted:
         counted = mask.triu(1) if dense.within else mask
@@ -137,9 +143,9 @@ def hardest(
         k = min(k, there)
         if not k:
             continue
-        if there > k and values[k - 1] - values[k] < DOUBTFUL and values[k - 1] != 0.0:
+        if there > k and values[k - 1] - values[k] < doubt and values[k - 1] != 0.0:
             return None
-        if any(0 < value < DOUBTFUL for value in values):
+        if any(0 < value < doubt for value in values):
             return None
         if drop:
             k -= values[:k].count(0.0)
@@ -225,7 +231,7 @@ def spread(dense: Dense, pair_loss: PairLoss, rho: float, *, drop: bool) -> Outc
     mean = losses.mean()
     deviation = losses - mean
     sums = torch.stack((mean, deviation.square().sum(), deviation.amin())).tolist()
-    if sums[1] <= n * DOUBTFUL**2:
+    if sums[1] <= n * (DOUBTFUL * rounding(dense.rows, dense.columns)) ** 2:
         return None
     step = math.sqrt(2 * rho / sums[1]) / n
     if not 1 / n + step * sums[2] > 0:

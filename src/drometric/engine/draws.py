@@ -17,7 +17,7 @@ from drometric.engine.kink import NearKink, kept_pairs, near_kink
 from drometric.engine.layout import Layout, Tile
 from drometric.engine.pair_list import PairList
 from drometric.engine.plan import Plan
-from drometric.engine.screening import products
+from drometric.engine.screening import products, tile_buffer
 from drometric.engine.tile_losses import loss_range, tile_losses
 from drometric.pair_losses import PairLoss
 from drometric.uncertainty.draw import random_numbers
@@ -57,8 +57,8 @@ def drawn_pairs(
     weights = Weights(pair_loss, gamma, _base(layout, pair_loss, gamma, plan), drop)
     width = max(plan.tile[1], -(-len(layout.columns) // MOST_ACROSS))
     shape = max(1, plan.tile[0] * plan.tile[1] // width), width
-    buffer = layout.rows.vector.new_empty(shape[0] * shape[1])
     rows, columns = layout.rows.vector, layout.columns.vector
+    buffer = tile_buffer(shape, rows, columns)
 
     near = near_kink(layout, pair_loss, drop=drop)
     # A cell is a row of a tile, or a pair of the list.

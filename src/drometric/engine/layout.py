@@ -22,7 +22,6 @@ from drometric.engine.vectors import Vectors, read_vectors
 SHORT_LIST = 32
 """The positives are a short list up to so many for each example."""
 
-
 FINER = 4
 """So many lower tiles stand in the place of one on the diagonal, where much is done with each."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +14,7 @@ from drometric.checks import switch
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch, read_batch
 from drometric.engine.outcome import Outcome
+from drometric.engine.precision import in_full_precision
 from drometric.engine.solution import (
     Solution,
     checked_value,
@@ -187,6 +187,11 @@ class PairwiseLoss(nn.Module, ABC):
         drawn, this call draws its own.
         """
         arguments = Arguments(embeddings, labels, similar, ignore, reference, reference_labels)
+        with torch.no_grad(), in_full_precision(embeddings.device.type):
+            return self.find_weights(arguments)
+
+    def find_weights(self, arguments: Arguments) -> PairWeights:
+        """The pairs that have a weight, ordered by (i, j)."""
         _, solution = self._read_and_solve(arguments)
         weight = solution.weight.to(arguments.dtype)
         i, j = (weight > 0).nonzero(as_tuple=True)
@@ -233,9 +238,3 @@ class PairwiseLoss(nn.Module, ABC):
         with torch.no_grad(), in_full_precision(device):
             batch = read_batch(arguments, normalize=self.normalize)
             return batch, self.solve(batch)
-
-
-def in_full_precision(device: str) -> AbstractContextManager[object]:
-    """Whatever autocast the loss is called under, it computes in the precision that it chose."""
-    on = torch.is_autocast_enabled(device)
-    return torch.autocast(device, enabled=False) if on else nullcontext()

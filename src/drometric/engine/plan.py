@@ -14,10 +14,10 @@ import torch
 
 Path = Literal["plain", "dense", "tiles"]
 
-DENSE_PAIRS = 256 * 256
+DENSE_PAIRS = {"cpu": 256 * 256, "other": 1100 * 1100}
 """Up to so many similarities are held at once: then calls cost more than arithmetic."""
 
-HARD_PAIRS = 160 * 160
+HARD_PAIRS = {"cpu": 160 * 160, "other": 1100 * 1100}
 """The same for hard sets, which need float64 and use few pairs."""
 
 
@@ -37,17 +37,24 @@ class Plan:
     """How many candidates beyond those wanted are held before a finer screen is tried."""
 
 
+def few(pairs: dict[str, int], rows: int, columns: int, device: torch.device) -> bool:
+    """Whether a call has no more similarities than a limit says for its device."""
+    return rows * columns <= pairs.get(device.type, pairs["other"])
+
+
 def choose(rows: int, columns: int, device: torch.device) -> Plan:
     """The plan for a call of this size on this device, as far as nobody overrode it."""
     spare = 16 * (rows + columns) + 2**16
     # On a CPU a tile and a copy of it stay in the caches; a GPU is to be kept busy.
-    tile = (min(512, max(80, rows // 5)), 1024) if device.type == "cpu" else (4096, 4096)
-    screening_tile = max(tile[0], 320), tile[1]
+    tile, screening_tile = (4096, 4096), (4096, 8192)
+    if device.type == "cpu":
+        tile = (80 if rows <= 1024 else min(512, rows // 5)), 1024
+        screening_tile = max(tile[0], 320), tile[1]
     path: Path = "tiles"
-    if rows * columns <= DENSE_PAIRS:
+    if few(DENSE_PAIRS, rows, columns, device):
         path = "dense" if rows * columns else "plain"
     screen = torch.float32
-    if rows * columns > HARD_PAIRS and "screen" not in _overridden.get({}):
+    if not few(HARD_PAIRS, rows, columns, device) and "screen" not in _overridden.get({}):
         screen = screening_dtype(device.type, torch.get_num_threads())
     return replace(Plan(path, tile, screening_tile, screen, spare), **_overridden.get({}))
 
@@ -79,10 +86,11 @@ def screening_dtype(device: str, threads: int) -> torch.dtype:
     Some CPUs have instructions for bfloat16, others emulate it, several times slower than
     float32. It takes some ten milliseconds; `threads` only tells one measurement from another.
     """
-    times = {}
+    # Large enough that it is the product that takes the time.
+    size, times = 512 if device == "cpu" else 4096, {}
     for dtype in (torch.float32, torch.bfloat16):
-        x = torch.ones(512, 512, dtype=dtype, device=device)
-        out = torch.empty_like(x)
+        x = torch.ones(size, 512, dtype=dtype, device=device)
+        out = torch.empty(size, size, dtype=dtype, device=device)
         times[dtype] = min(_seconds(x, out) for _ in range(6))
     return torch.bfloat16 if 2 * times[torch.bfloat16] < times[torch.float32] else torch.float32
 
@@ -91,8 +99,7 @@ def _seconds(x: torch.Tensor, out: torch.Tensor) -> float:
     start = time.perf_counter()
     for _ in range(3):
         torch.mm(x, x.T, out=out)
-    if x.is_cuda:
-        torch.cuda.synchronize()
+    out[0, 0].item()
     return time.perf_counter() - start
 
 

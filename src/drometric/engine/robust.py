@@ -15,13 +15,13 @@ from drometric.engine.anchors import Anchors, suits
 from drometric.engine.arguments import Arguments
 from drometric.engine.at_once import solve_at_once
 from drometric.engine.contribution import Contribution, average, evenly, weighted
+from drometric.engine.dense import is_small
 from drometric.engine.draws import drawn_evenly, drawn_pairs
 from drometric.engine.hard import TooManyTiesError, hardest, maximisers, select
 from drometric.engine.judged import Judged, joined
 from drometric.engine.layout import Layout, in_users_order, read_layout
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import soft_maxima
-from drometric.engine.plan import HARD_PAIRS
 from drometric.engine.problem import BOTH, Problem, scalar_gammas
 from drometric.engine.soft import soft_maximum_of
 from drometric.engine.spread import Spread
@@ -37,10 +37,9 @@ def solve(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome
 
     None where only the plain path will do.
     """
-    size, plan = len(arguments.embeddings) * len(arguments.columns), problem.plan
-    if plan.path == "dense":
+    if problem.plan.path == "dense":
         outcome = solve_at_once(problem, arguments, normalize=normalize)
-        if outcome is not None or size <= HARD_PAIRS:
+        if outcome is not None or is_small(arguments):
             return outcome
     layout = read_layout(arguments, normalize=normalize)
     if layout is None:

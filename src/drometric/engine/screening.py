@@ -95,8 +95,9 @@ class Candidates:
     @property
     def cut(self) -> float:
         """What a key must reach."""
-        lowest = -math.inf if self.threshold == -math.inf else self.threshold
-        return lowest - self.screened.slack(lowest) if math.isfinite(lowest) else lowest
+        if self.threshold == -math.inf:
+            return -math.inf
+        return self.threshold - self.screened.slack(self.threshold)
 
     @property
     def overflown(self) -> bool:
@@ -151,7 +152,7 @@ def hardest_candidates(
     """
     screened = screen(layout, dtype)
     found = {sign: Candidates(k[sign], screened, plan.spare) for sign in k}
-    buffer = screened.rows.new_empty(plan.screening_tile[0] * plan.screening_tile[1])
+    buffer = tile_buffer(plan.screening_tile, screened.rows, screened.columns)
     for tile in layout.tiles(*plan.screening_tile):
         if tile.positive not in found:
             continue
@@ -163,6 +164,11 @@ def hardest_candidates(
         if of_sign.overflown:
             return None
     return {sign: of_sign.pairs() for sign, of_sign in found.items() if of_sign.kept}
+
+
+def tile_buffer(shape: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
+    """Memory for the products of a tile of some shape, or of less where there is less."""
+    return rows.new_empty(min(shape[0], len(rows)) * min(shape[1], len(columns)))
 
 
 def products(rows: Tensor, columns: Tensor, buffer: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from drometric.engine.judged import Judged, joined, judge
 from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
-from drometric.engine.screening import products
+from drometric.engine.screening import products, tile_buffer
 from drometric.engine.tile_losses import exponents, loss_range, tile_losses, weight_of_nothing
 from drometric.pair_losses import PairLoss
 
@@ -140,7 +140,7 @@ class SoftMass:
         """Add all pairs of the signs that stand in tiles, but those that it returns."""
         near = near_kink(self.layout, self.pair_loss, drop=self.drop)
         rows, columns = self.layout.rows.vector, self.layout.columns.vector
-        buffer = rows.new_empty(plan.tile[0] * plan.tile[1])
+        buffer = tile_buffer(plan.tile, rows, columns)
         for tile in self.layout.tiles(*plan.tile, finer=FINER):
             if tile.positive in signs:
                 similarity = products(rows[tile.rows], columns[tile.columns], buffer)

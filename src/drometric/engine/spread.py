@@ -22,7 +22,7 @@ from drometric.engine.judged import Judged, joined, judge
 from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
-from drometric.engine.screening import products
+from drometric.engine.screening import products, tile_buffer
 from drometric.engine.tile_losses import tile_losses
 from drometric.engine.vectors import rounding
 from drometric.pair_losses import PairLoss
@@ -150,9 +150,7 @@ class Spread:
         if zeros:
             line = line_through(moments + Moments(zeros, 0.0, 0.0, 0.0), self.rho, n, 0.0)
             if line.root <= 0:
-                return Contribution(
-                    line.value, found, line.weight(found.loss) * found.slope, None, 1.0
-                )
+                return Contribution(line.value, found, line.weight(found.loss) * found.slope)
         return self._exactly(found, n)
 
     def _hardest(self) -> Judged:
@@ -227,7 +225,7 @@ class Spread:
     ) -> Iterator[tuple[Tile, Tensor, Tensor | None, bool]]:
         """Every tile with the losses of its pairs."""
         rows, columns = self.layout.rows.vector, self.layout.columns.vector
-        buffer = rows.new_empty(self.plan.tile[0] * self.plan.tile[1])
+        buffer = tile_buffer(self.plan.tile, rows, columns)
         for tile in self.layout.tiles(*self.plan.tile, finer=FINER):
             similarity = products(rows[tile.rows], columns[tile.columns], buffer)
             if self.near is not None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.batch import Batch, Examples, read_examples
-from drometric.engine.contribution import Contribution, average, evenly
+from drometric.engine.contribution import average, evenly
 from drometric.engine.judged import Judged
 from drometric.engine.layout import Layout
 from drometric.engine.outcome import Outcome
@@ -32,19 +32,45 @@ def hardest(
     problem: Problem, arguments: Arguments, unsorted: Layout, *, normalize: bool
 ) -> Outcome:
     """The mean of the hardest pairs, in a layout in the user's order."""
+    chosen = selected(problem, arguments, normalize=normalize)
+    return average(unsorted, [evenly(judged, len(judged)) for judged in chosen])
+
+
+def selected(problem: Problem, arguments: Arguments, *, normalize: bool) -> list[Judged]:
+    """The pairs that a hard set selects: of each group of signs, or of all pairs together."""
     examples = read_examples(arguments, normalize=normalize)
-    groups = problem.hardest(len(unsorted.rows))
+    groups = problem.hardest(len(examples.rows))
     kept: list[Judged | None] = [None] * len(groups)
     for judged in _strips(problem, examples):
         for place, (signs, k) in enumerate(groups):
             new = judged if len(signs) == 2 else judged[judged.positive == signs[0]]
             kept[place] = _first(kept[place], new, k)
-    parts: list[Contribution | None] = []
-    for (_, k), found in zip(groups, kept, strict=True):
-        count = 0 if found is None else min(k, len(found))
-        if found is not None and count:
-            parts.append(evenly(found[found.pairs.row.argsort(stable=True)], count))
-    return average(unsorted, parts)
+    found = [judged for judged in kept if judged is not None and len(judged)]
+    return [judged[_by_place(judged)] for judged in found]
+
+
+def selected_weights(
+    problem: Problem, arguments: Arguments, *, normalize: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs that a hard set selects, by row and column, and their weights."""
+    chosen = selected(problem, arguments, normalize=normalize)
+    device = arguments.embeddings.device
+    row, column = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    weight = torch.zeros(0, dtype=torch.float64, device=device)
+    for judged in chosen:
+        each = torch.full_like(judged.loss, 1 / (len(judged) * len(chosen)))
+        row = torch.cat((row, judged.pairs.row))
+        column = torch.cat((column, judged.pairs.column))
+        weight = torch.cat((weight, each))
+    order = column.argsort(stable=True)
+    order = order[row[order].argsort(stable=True)]
+    return row[order], column[order], weight[order].to(arguments.dtype)
+
+
+def _by_place(judged: Judged) -> Tensor:
+    """The order of pairs by row, then by column."""
+    order = judged.pairs.column.argsort(stable=True)
+    return order[judged.pairs.row[order].argsort(stable=True)]
 
 
 def _strips(problem: Problem, examples: Examples) -> Iterator[Judged]:

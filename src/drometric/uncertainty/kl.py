@@ -28,7 +28,7 @@ class KL:
         gamma: γ, the strength of the penalty, from 0 to ∞.
         sample: K, the number of pairs to draw; None uses all pairs exactly.
         generator: what the draws come from; None is torch's default one, of the CPU. The
-            same input and generator state give the same result.
+            same input and generator state give the same result on the same kind of device.
     """
 
     gamma: float = 0.1
