@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +24,6 @@ from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
 from drometric.engine.screening import products, tile_buffer
 from drometric.engine.tile_losses import tile_losses
-from drometric.engine.vectors import rounding
 from drometric.pair_losses import PairLoss
 from drometric.uncertainty.chi_square import chi_square_worst_case
 
@@ -32,6 +31,10 @@ SIGNS = (True, False)
 
 FAR = 4.0
 """How many variances the squared distance of the pivot from the mean may be."""
+
+
+ALIKE = 2e5
+"""Losses that differ by less than so many units of their similarities have no direction left."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +122,9 @@ class Spread:
             # Around a pivot so far from the mean the spread is lost in rounding.
             self.pivot += mean
             moments = self._moments(-math.inf)
-        error = 2 * rounding(self.layout.rows, self.layout.columns)
-        if moments.squares - moments.total**2 / n <= n * error**2:
-            # All losses tie, as far as the tiles can tell.
-            raise TooManyTiesError
+        deviation = math.sqrt(max(moments.squares - moments.total**2 / n, 0.0) / n)
+        if deviation <= ALIKE * unit_of(self.layout):
+            return self._in_double()
         while True:
             line = line_through(moments, self.rho, n, self.pivot)
             if line.root <= moments.smallest:
@@ -133,6 +135,17 @@ class Spread:
             if rest.count == moments.count:
                 return self._along(line)
             moments = rest
+
+    def _in_double(self) -> Contribution | None:
+        """The same from products in float64; there losses that are alike still, tie."""
+        layout = self.layout
+        if layout.rows.vector.dtype == torch.float64:
+            raise TooManyTiesError
+        rows = layout.rows.in_double()
+        columns = rows if layout.within else layout.columns.in_double()
+        finer = replace(layout, rows=rows, columns=columns)
+        spread = Spread(finer, self.pair_loss, self.rho, self.plan, drop=self.drop)
+        return spread.contribution()
 
     def _of_few(self, found: Judged | None, zeros: int) -> Contribution | None:
         """All pairs with a loss, and how many there are without."""
@@ -231,6 +244,12 @@ class Spread:
             if self.near is not None:
                 self.near.put_aside(tile, similarity, remember=remember)
             yield tile, *tile_losses(self.pair_loss, tile, similarity)
+
+
+def unit_of(layout: Layout) -> float:
+    """What rounding moves a similarity by, about."""
+    unit = torch.finfo(layout.rows.vector.dtype).eps / 2
+    return unit * layout.rows.longest * layout.columns.longest
 
 
 def _mean(tile: Tile, loss: Tensor) -> float:
