@@ -1,7 +1,8 @@
 """On a GPU every loss gives what it gives on the CPU, and chooses the very same pairs.
 
-CI has no GPU. `pytest tests/test_cuda.py` passed last on 2026-11-19: NVIDIA H200, driver 580,
-torch 2.11.0+cu130, Python 3.12.
+CI has no GPU. `pytest tests/test_cuda.py`, and with `--device cuda` `tests/test_touched.py`,
+`tests/test_composes.py` and `tests/engine/test_larger_batches.py`, passed last on 2026-11-20:
+NVIDIA H200, torch 2.11.0+cu130, Python 3.12.
 """
 
 import pytest

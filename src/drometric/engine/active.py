@@ -5,7 +5,6 @@ In a trained embedding nearly all negative pairs are far enough apart already.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +13,7 @@ from drometric.engine.judged import Judged, judge
 from drometric.engine.layout import Layout
 from drometric.engine.pair_list import sorted_pairs
 from drometric.engine.plan import Plan
-from drometric.engine.screening import Screen, above, products, screen, tile_buffer
+from drometric.engine.screening import Screen, above, keys_of_tiles, screen
 from drometric.pair_losses import PairLoss, is_hinge
 
 SAMPLED = 32
@@ -45,15 +44,9 @@ def active_pairs(
         return None
     found: dict[bool, list[tuple[torch.Tensor, torch.Tensor]]] = {sign: [] for sign in signs}
     count, seen = 0, torch.zeros((), dtype=torch.int64, device=screened.rows.device)
-    buffer = tile_buffer(plan.screening_tile, screened.rows, screened.columns)
-    for tile in layout.tiles(*plan.screening_tile):
-        if tile.positive not in found:
-            continue
-        keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)
-        if tile.positive:
-            keys.neg_()
+    for tile, keys in keys_of_tiles(layout, screened, plan, found):
         kink = -kinks[True] if tile.positive else kinks[False]
-        row, column = above(tile.hide(keys, -math.inf), kink - screened.slack(kink))
+        row, column = above(keys, kink - screened.slack(kink))
         found[tile.positive].append((row + tile.rows.start, column + tile.columns.start))
         seen += tile.pairs()
         count += len(row)

@@ -10,6 +10,7 @@ moved a key, so no pair that belongs to the k hardest is lost, ties included.
 from __future__ import annotations
 
 import math
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -152,18 +153,23 @@ def hardest_candidates(
     """
     screened = screen(layout, dtype)
     found = {sign: Candidates(k[sign], screened, plan.spare) for sign in k}
-    buffer = tile_buffer(plan.screening_tile, screened.rows, screened.columns)
-    for tile in layout.tiles(*plan.screening_tile):
-        if tile.positive not in found:
-            continue
-        keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)
-        if tile.positive:
-            keys.neg_()
+    for tile, keys in keys_of_tiles(layout, screened, plan, found):
         of_sign = found[tile.positive]
-        of_sign.look(tile, tile.hide(keys, -math.inf))
+        of_sign.look(tile, keys)
         if of_sign.overflown:
             return None
     return {sign: of_sign.pairs() for sign, of_sign in found.items() if of_sign.kept}
+
+
+def keys_of_tiles(
+    layout: Layout, screened: Screen, plan: Plan, signs: Container[bool]
+) -> Iterator[tuple[Tile, Tensor]]:
+    """The tiles of some signs, with keys that are larger where pairs are harder, -∞ for no pair."""
+    buffer = tile_buffer(plan.screening_tile, screened.rows, screened.columns)
+    for tile in layout.tiles(*plan.screening_tile):
+        if tile.positive in signs:
+            keys = products(screened.rows[tile.rows], screened.columns[tile.columns], buffer)
+            yield tile, tile.hide(keys.neg_() if tile.positive else keys, -math.inf)
 
 
 def tile_buffer(shape: tuple[int, int], rows: Tensor, columns: Tensor) -> Tensor:
