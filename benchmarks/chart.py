@@ -127,7 +127,17 @@ def main() -> None:
     parser.add_argument("result", type=Path, help="JSON, as losses.py writes it")
     parser.add_argument("-o", "--out", type=Path, default=Path("docs/losses.svg"))
     arguments = parser.parse_args()
-    draw(json.loads(arguments.result.read_text(encoding="utf-8")), arguments.out)
+    try:
+        result = json.loads(arguments.result.read_text(encoding="utf-8"))
+    except OSError as error:
+        parser.error(f"cannot read {arguments.result}: {error.strerror}")
+    except ValueError as error:
+        parser.error(f"{arguments.result} is no JSON ({error}): give a file that losses.py wrote")
+    missing = {"machine", "versions", "rows", "date"} - set(result)
+    if missing or not result["rows"]:
+        lacks = ", ".join(sorted(missing)) or "any row"
+        parser.error(f"{arguments.result} lacks {lacks}: give a file that losses.py wrote")
+    draw(result, arguments.out)
 
 
 if __name__ == "__main__":

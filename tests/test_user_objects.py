@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import drometric as dm
+from drometric.engine.plan import planned
 from drometric.mining import Mined
 from drometric.uncertainty import WorstCase
 
@@ -61,8 +62,9 @@ def test_a_pair_loss_may_answer_in_float32():
         torch.testing.assert_close(of(Single())(X, LABELS), of(dm.Margin())(X, LABELS))
 
 
+@pytest.mark.parametrize("path", ["plain", "dense", "tiles"])
 @pytest.mark.parametrize("answer", [lambda s: s, lambda s: (s[:-1], s), lambda s: (s.sum(), s)])
-def test_a_pair_loss_that_answers_in_the_wrong_shape_is_named(answer):
+def test_a_pair_loss_that_answers_in_the_wrong_shape_is_named(answer, path):
     class Odd(dm.Margin):
         def negative(self, similarity):
             return answer(similarity)
@@ -72,7 +74,7 @@ def test_a_pair_loss_that_answers_in_the_wrong_shape_is_named(answer):
         dm.RobustPairLoss(Odd(), dm.Uniform()),
         dm.MinedPairLoss(Odd(), dm.ThresholdMiner()),
     ):
-        with pytest.raises(ValueError, match=wanted):
+        with planned(path=path), pytest.raises(ValueError, match=wanted):
             loss(X, LABELS)
 
 

@@ -90,6 +90,22 @@ def evaluate_sign(
     pair_loss: PairLoss, similarity: Tensor, *, positive: bool
 ) -> tuple[Tensor, Tensor]:
     """The losses and slopes of pairs of one sign, checked: the loss may be a user's."""
+    loss, slope = evaluate_shapes(pair_loss, similarity, positive=positive)
+    # A sum is finite only where everything in it is, or next to the largest numbers there are.
+    if not math.isfinite(float(loss.sum() + slope.sum())):
+        finite = loss.isfinite() & slope.isfinite()
+        if not bool(finite.all()):
+            raise ValueError(
+                f"{type(pair_loss).__name__} must return finite losses and slopes; got NaN or "
+                f"infinity among those of {loss.numel()} pairs"
+            )
+    return loss, slope
+
+
+def evaluate_shapes(
+    pair_loss: PairLoss, similarity: Tensor, *, positive: bool
+) -> tuple[Tensor, Tensor]:
+    """The same, finite or not."""
     of_sign = pair_loss.positive if positive else pair_loss.negative
     found = of_sign(similarity)
     wanted = f"{tuple(similarity.shape)}, {tuple(similarity.shape)}"
@@ -99,14 +115,6 @@ def evaluate_sign(
             f"slopes, shaped like the similarities that it is given, {wanted}; got {shapes(found)}"
         )
     loss, slope = (part.to(similarity) for part in found)
-    # A sum is finite only where everything in it is, or next to the largest numbers there are.
-    if not math.isfinite(float(loss.sum() + slope.sum())):
-        finite = loss.isfinite() & slope.isfinite()
-        if not bool(finite.all()):
-            raise ValueError(
-                f"{type(pair_loss).__name__} must return finite losses and slopes; got NaN or "
-                f"infinity among those of {loss.numel()} pairs"
-            )
     return loss, slope
 
 

@@ -67,21 +67,15 @@ class RobustPairLoss(PairwiseLoss):
         self.zero_loss = one_of("zero_loss", zero_loss, ("keep", "drop"))
 
     def evaluate(self, arguments: Arguments, wanted: tuple[bool, bool]) -> Outcome:
-        plan = choose(
-            len(arguments.embeddings), len(arguments.columns), arguments.embeddings.device
-        )
-        problem = Problem(self.pair_loss, self.uncertainty, self.zero_loss == "drop", plan)
+        problem = self._problem(arguments)
         outcome = None
-        if plan.path != "plain" and problem.known:
+        if problem.plan.path != "plain" and problem.known:
             outcome = solve(problem, arguments, normalize=self.normalize)
         return outcome or super().evaluate(arguments, wanted)
 
     def find_weights(self, arguments: Arguments) -> PairWeights:
-        plan = choose(
-            len(arguments.embeddings), len(arguments.columns), arguments.embeddings.device
-        )
-        problem = Problem(self.pair_loss, self.uncertainty, self.zero_loss == "drop", plan)
-        if plan.path != "tiles" or not (problem.known and problem.hard):
+        problem = self._problem(arguments)
+        if problem.plan.path != "tiles" or not (problem.known and problem.hard):
             return super().find_weights(arguments)
         return PairWeights(*selected_weights(problem, arguments, normalize=self.normalize))
 
@@ -89,3 +83,8 @@ class RobustPairLoss(PairwiseLoss):
         return reference.solve(
             batch, self.pair_loss, self.uncertainty, drop_zero_loss=self.zero_loss == "drop"
         )
+
+    def _problem(self, arguments: Arguments) -> Problem:
+        rows, columns = arguments.embeddings, arguments.columns
+        plan = choose(len(rows), len(columns), rows.device)
+        return Problem(self.pair_loss, self.uncertainty, self.zero_loss == "drop", plan)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import oracle
+import oracle_baselines
 import pytest
 import torch
 from batches import (
@@ -77,7 +78,7 @@ def check(loss: Any, name: str, of: Case, mined: Any = None, **known: Any) -> No
     """`mined` makes the counts that the oracle is to use, from the case and the dtype."""
     for dtype in DTYPES:
         counts = None if mined is None else mined(of, dtype)
-        outcome = oracle.baseline(name, **of.for_oracle(dtype), mined=counts, **known)
+        outcome = oracle_baselines.baseline(name, **of.for_oracle(dtype), mined=counts, **known)
         assert_close_to(outcome, find(loss, of, dtype), of, dtype)
 
 
@@ -200,7 +201,7 @@ def test_weights_are_the_slopes_of_unordered_pairs(index: int) -> None:
         of = case("clustered", situation, seed, copies=0)
         given_oracle = of.for_oracle(torch.float64)
         i, j, weight = (part.numpy() for part in loss.weights(**of.tensors(torch.float64)))
-        outcome = oracle.baseline(name, **given_oracle, **known)
+        outcome = oracle_baselines.baseline(name, **given_oracle, **known)
         matrix = np.zeros_like(outcome.weights)
         matrix[i, j] = weight
         assert (weight > 0).all()

@@ -173,3 +173,45 @@ def test_a_pair_loss_that_says_it_is_not_monotone_goes_the_plain_way() -> None:
     assert value(HonestValley(), "tiles") == plain
     # Whose hardest pairs are looked for among the most similar ones only:
     assert value(Valley(), "tiles") != plain
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"path": "tile"},
+        {"tile": 7},
+        {"tile": (0, 5)},
+        {"screening_tile": (5,)},
+        {"screen": "bf16"},
+        {"screen": torch.float16},
+        {"spare": -1},
+    ],
+    ids=str,
+)
+def test_a_choice_that_no_plan_can_have_is_named(choice: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(choice))} must be"), planned(**choice):
+        pass
+
+
+class Logarithm:
+    """Has no largest loss: a positive pair at -1 or a negative one at 1 costs without end."""
+
+    def positive(self, similarity):
+        return -((1 + similarity) / 2).log(), -1 / (1 + similarity)
+
+    def negative(self, similarity):
+        return -((1 - similarity) / 2).log(), 1 / (1 - similarity)
+
+
+@pytest.mark.parametrize(
+    "uncertainty",
+    [dm.Uniform(), dm.KL(0.1), dm.PerAnchorKL(0.5, 0.5), dm.ChiSquare(1.0), dm.TopK(k=50)],
+    ids=repr,
+)
+def test_a_pair_loss_without_a_bound_is_computed_all_the_same(uncertainty: object) -> None:
+    embeddings = torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
+    loss, labels = dm.RobustPairLoss(Logarithm(), uncertainty), torch.arange(60) // 3
+    with planned(path="plain"):
+        plain = float(loss(embeddings, labels))
+    with planned(path="tiles"):
+        assert float(loss(embeddings, labels)) == pytest.approx(plain, rel=1e-6)

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,10 +160,10 @@ def test_a_matrix_that_is_not_symmetric(
     ],
     ids=str,
 )
-def test_what_is_no_matrix_is_named(matrix: object, got: str) -> None:
+def test_what_is_no_matrix_is_named(matrix: Any, got: str) -> None:
     wanted = r"^similar must be a boolean matrix of shape \(5, 5\), a tensor that is dense or "
     with pytest.raises(ValueError, match=wanted + rf"sparse \(COO or CSR\); got {got}"):
-        Arguments(torch.ones(5, 2), similar=matrix)  # type: ignore[arg-type]
+        Arguments(torch.ones(5, 2), similar=matrix)
 
 
 def test_other_sparse_layouts_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracle
+import oracle_baselines
 import pytest
 import torch
 from batches import KINDS, Case, case, cases
@@ -55,7 +55,7 @@ def read(of: Case, dtype: torch.dtype) -> Batch:
 
 def assert_kept(row: tuple[Any, str, dict[str, float]], of: Case, dtype: torch.dtype) -> None:
     miner, name, known = row
-    expected = oracle.mine(name, *of.matrices(dtype), **known)
+    expected = oracle_baselines.mine(name, *of.matrices(dtype), **known)
     for found, wanted in zip(mine(miner, of, dtype), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 
@@ -99,7 +99,7 @@ DRAWN: list[tuple[str, dict[str, float]]] = [
 
 def probabilities(name: str, known: dict[str, float], of: Case) -> tuple[np.ndarray, np.ndarray]:
     given = dict(known, dimension=of.x.shape[1])
-    return oracle.draw_probabilities(name, *of.matrices(torch.float64), **given)
+    return oracle_baselines.draw_probabilities(name, *of.matrices(torch.float64), **given)
 
 
 def drawable(kind: str, situation: str, seed: int) -> Case:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from drometric.baselines.per_anchor import Reduction, check_reduction, hinges, log_sum_exp
+from drometric.baselines.soft_maxima import SoftMaximaLoss
 from drometric.checks import number
-from drometric.engine.anchor_loss import AnchorLoss
-from drometric.engine.anchors import Anchors, suits
+from drometric.engine.anchors import Anchors
 from drometric.engine.batch import Batch
-from drometric.engine.dense import Dense, DenseAnchors
-from drometric.engine.layout import Layout
+from drometric.engine.dense_anchors import DenseAnchors
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import lifted_structure
-from drometric.engine.plan import Plan
 from drometric.engine.share import Share
 from drometric.engine.tile_losses import Linear
-from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
+from drometric.mining.mined import Miner, check_miner, mined_pairs
 
 
-class LiftedStructure(AnchorLoss):
+class LiftedStructure(SoftMaximaLoss):
     """The lifted-structure loss (LS; Oh Song et al. 2016) in similarities:
 
     `(1/B) Σ_i [log Σ_{P_i} e^{margin - s} + log Σ_{N_i} e^{s}]+`
@@ -31,6 +29,8 @@ class LiftedStructure(AnchorLoss):
         reduction: "mean" over all B anchors, or "sum", as the paper prints it.
         normalize: L2-normalise the embeddings first.
     """
+
+    slack = False
 
     def __init__(
         self,
@@ -46,10 +46,6 @@ class LiftedStructure(AnchorLoss):
         self.miner = miner
         self.reduction = check_reduction(reduction)
 
-    @property
-    def by_anchor(self) -> bool:
-        return mines_by_anchor(self.miner)
-
     def share(self, strip: Batch) -> Share:
         positive, negative = mined_pairs(self.miner, strip)
         s = strip.similarity
@@ -58,23 +54,9 @@ class LiftedStructure(AnchorLoss):
         of_negatives, q = log_sum_exp(s, negative)
         return hinges(of_positives + of_negatives, q.sub_(p), self.reduction)
 
-    def at_once(self, dense: Dense) -> Outcome | None:
-        pair_loss, gammas = self._soft_maxima()
-        return self._of(DenseAnchors(dense, pair_loss, gammas))
-
-    def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
-        pair_loss, gammas = self._soft_maxima()
-        if not suits(layout, pair_loss, gammas, slack=False):
-            return None
-        return self._of(Anchors(layout, pair_loss, gammas, plan, slack=False))
-
-    @property
-    def has_tiles(self) -> bool:
-        return self.miner is None
-
-    def _soft_maxima(self) -> tuple[Linear, dict[bool, float]]:
+    def pair_loss_and_gammas(self) -> tuple[Linear, dict[bool, float]]:
         return Linear(0.0), {True: 1.0, False: 1.0}
 
-    def _of(self, anchors: Anchors | DenseAnchors) -> Outcome:
+    def from_anchors(self, anchors: Anchors | DenseAnchors) -> Outcome:
         mean = self.reduction == "mean"
         return lifted_structure(anchors, self.margin, mean=mean)

@@ -9,21 +9,19 @@ from drometric.baselines.per_anchor import (
     reduce,
     softplus,
 )
+from drometric.baselines.soft_maxima import SoftMaximaLoss
 from drometric.checks import number
-from drometric.engine.anchor_loss import AnchorLoss
-from drometric.engine.anchors import Anchors, suits
+from drometric.engine.anchors import Anchors
 from drometric.engine.batch import Batch
-from drometric.engine.dense import Dense, DenseAnchors
-from drometric.engine.layout import Layout
+from drometric.engine.dense_anchors import DenseAnchors
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import multi_similarity
-from drometric.engine.plan import Plan
 from drometric.engine.share import Share
 from drometric.engine.tile_losses import Linear
-from drometric.mining.mined import Miner, check_miner, mined_pairs, mines_by_anchor
+from drometric.mining.mined import Miner, check_miner, mined_pairs
 
 
-class MultiSimilarity(AnchorLoss):
+class MultiSimilarity(SoftMaximaLoss):
     """The multi-similarity loss (MS; Wang et al. 2019), eq. (2):
 
     `(1/B) Σ_i {(1/α) log[1 + Σ_{P_i} e^{-α(s-λ)}] + (1/β) log[1 + Σ_{N_i} e^{β(s-λ)}]}`
@@ -39,6 +37,8 @@ class MultiSimilarity(AnchorLoss):
         reduction: "mean" over all B anchors, or "sum".
         normalize: L2-normalise the embeddings first.
     """
+
+    slack = True
 
     def __init__(
         self,
@@ -58,10 +58,6 @@ class MultiSimilarity(AnchorLoss):
         self.miner = miner
         self.reduction = check_reduction(reduction)
 
-    @property
-    def by_anchor(self) -> bool:
-        return mines_by_anchor(self.miner)
-
     def share(self, strip: Batch) -> Share:
         positive, negative = mined_pairs(self.miner, strip)
         excess = strip.similarity - self.threshold
@@ -72,23 +68,9 @@ class MultiSimilarity(AnchorLoss):
         slope = q.mul_(rise[:, None]).sub_(p.mul_(fall[:, None]))
         return reduce(per_anchor, slope, self.reduction)
 
-    def at_once(self, dense: Dense) -> Outcome | None:
-        pair_loss, gammas = self._soft_maxima()
-        return self._of(DenseAnchors(dense, pair_loss, gammas))
-
-    def in_tiles(self, layout: Layout, plan: Plan) -> Outcome | None:
-        pair_loss, gammas = self._soft_maxima()
-        if not suits(layout, pair_loss, gammas, slack=True):
-            return None
-        return self._of(Anchors(layout, pair_loss, gammas, plan, slack=True))
-
-    @property
-    def has_tiles(self) -> bool:
-        return self.miner is None
-
-    def _soft_maxima(self) -> tuple[Linear, dict[bool, float]]:
+    def pair_loss_and_gammas(self) -> tuple[Linear, dict[bool, float]]:
         return Linear(self.threshold), {True: 1 / self.alpha, False: 1 / self.beta}
 
-    def _of(self, anchors: Anchors | DenseAnchors) -> Outcome:
+    def from_anchors(self, anchors: Anchors | DenseAnchors) -> Outcome:
         mean = self.reduction == "mean"
         return multi_similarity(anchors, mean=mean)

@@ -12,7 +12,7 @@ what it gives, and never hold all pairs of a large batch. What to read, in this 
   and `hard` (the hardest pairs), `soft` (one normaliser), `anchors` and `per_anchor` (one for
   each anchor and sign), `spread` (χ²), `draws` (sampling), `active` (where most hinges are 0) and
   `kink` (where they must not be miscounted); `robust` says which of them finds which set;
-- the `dense` path for small batches: `dense`, `at_once`;
+- the `dense` path for small batches: `dense`, `dense_anchors`, `at_once`;
 - where only exact similarities will do, some rows at a time: `strips` with `share` and
   `anchor_loss`, `anchor_shares`, `streamed`.
 """

@@ -24,15 +24,13 @@ from drometric.engine.plan import Plan
 from drometric.engine.screening import Candidates, products, screen, tile_buffer
 from drometric.engine.signs import Signs
 from drometric.engine.tile_losses import (
+    WIDEST,
     exponents,
     loss_range,
     tile_losses,
     weight_of_nothing,
 )
 from drometric.pair_losses import PairLoss
-
-WIDEST = 75.0
-"""So far apart exponents may be in float32 under one base."""
 
 NEGLIGIBLE = 1e-6
 """Pairs are left out of a gradient that together hold no more of its weight."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from drometric.engine.arguments import Arguments
 from drometric.engine.dense import (
-    DenseAnchors,
     doubtful,
     hardest,
     is_small,
@@ -14,6 +13,7 @@ from drometric.engine.dense import (
     soft_maximum,
     spread,
 )
+from drometric.engine.dense_anchors import DenseAnchors
 from drometric.engine.outcome import Outcome
 from drometric.engine.per_anchor import soft_maxima
 from drometric.engine.problem import Problem, scalar_gammas

@@ -17,18 +17,14 @@ from drometric.engine.kink import NearKink, kept_pairs, near_kink
 from drometric.engine.layout import Layout, Tile
 from drometric.engine.pair_list import PairList
 from drometric.engine.plan import Plan
+from drometric.engine.problem import BOTH
 from drometric.engine.screening import products, tile_buffer
-from drometric.engine.tile_losses import loss_range, tile_losses
+from drometric.engine.tile_losses import WIDEST, loss_range, tile_losses
 from drometric.pair_losses import PairLoss
 from drometric.uncertainty.draw import random_numbers
 
 MOST_ACROSS = 64
 """Tiles next to each other: of the first visit so many numbers are kept for each row, at most."""
-
-WIDEST = 75.0
-"""So far apart exponents may be in float32 under a base that is not their maximum."""
-
-SIGNS = (True, False)
 
 
 def drawn_evenly(
@@ -147,11 +143,11 @@ class Weights:
 
 def _base(layout: Layout, pair_loss: PairLoss, gamma: float, plan: Plan) -> float:
     """A loss from which to count exponents so that none overflows and the largest are there."""
-    ranges = [loss_range(layout, pair_loss, sign) for sign in SIGNS]
+    ranges = [loss_range(layout, pair_loss, sign) for sign in BOTH]
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     if high - low <= WIDEST * gamma:
         return (low + high) / 2
-    hardest = select(layout, pair_loss, dict.fromkeys(SIGNS, 1), plan).values()
+    hardest = select(layout, pair_loss, dict.fromkeys(BOTH, 1), plan).values()
     return max((float(judged.loss.amax()) for judged in hardest), default=high)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from drometric.engine.judged import Judged, judge, judge_exactly
 from drometric.engine.layout import Layout
+from drometric.engine.pair_list import by_place
 from drometric.engine.plan import Plan
 from drometric.engine.screening import hardest_candidates
 from drometric.pair_losses import PairLoss
@@ -104,8 +105,7 @@ def _exactly_at(
 
 def _first(loss: Tensor, i: Tensor, j: Tensor, count: int) -> Tensor:
     """A mask of the `count` largest losses, of equal ones those with the smallest i, then j."""
-    order = j.argsort(stable=True)
-    order = order[i[order].argsort(stable=True)]
+    order = by_place(i, j)
     order = order[loss[order].argsort(stable=True, descending=True)]
     mask = torch.zeros_like(loss, dtype=torch.bool)
     mask[order[:count]] = True

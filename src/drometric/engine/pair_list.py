@@ -63,6 +63,12 @@ def add_weighted_rows(
         into.index_add_(0, row, weight.to(others.dtype)[:, None] * others[column])
 
 
+def by_place(row: Tensor, column: Tensor) -> Tensor:
+    """The order of pairs by row, then by column."""
+    order = column.argsort(stable=True)
+    return order[row[order].argsort(stable=True)]
+
+
 def sums_of_runs(index: Tensor, values: Tensor, size: int) -> Tensor:
     """The sum of the values of each index, (size,); `index` is ascending.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -105,7 +106,7 @@ class PairwiseLoss(nn.Module, ABC):
         # torch.compile would break its graph at every choice that is made here: let it do so once.
         run = self._value
         if torch.compiler.is_compiling():
-            run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
+            run = _uncompiled(run)
         return run(embeddings, reference, (labels, similar, ignore, reference_labels))
 
     def _value(
@@ -238,3 +239,6 @@ class PairwiseLoss(nn.Module, ABC):
         with torch.no_grad(), in_full_precision(device):
             batch = read_batch(arguments, normalize=self.normalize)
             return batch, self.solve(batch)
+
+
+_uncompiled: Callable[..., Any] = torch.compiler.disable

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from drometric.engine.anchors import Anchors
-from drometric.engine.dense import DenseAnchors
+from drometric.engine.dense_anchors import DenseAnchors
 from drometric.engine.outcome import Outcome
 
 AnyAnchors = Anchors | DenseAnchors

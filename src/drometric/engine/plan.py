@@ -12,7 +12,11 @@ from typing import Any, Literal
 
 import torch
 
+from drometric.checks import number, one_of, whole
+
 Path = Literal["plain", "dense", "tiles"]
+
+SCREENS = (torch.bfloat16, torch.float32, torch.float64)
 
 DENSE_PAIRS = {"cpu": 256 * 256, "other": 1100 * 1100}
 """Up to so many similarities are held at once: then calls cost more than arithmetic."""
@@ -70,6 +74,7 @@ def planned(**choices: Any) -> Iterator[None]:
     unknown = choices.keys() - Plan.__dataclass_fields__.keys()
     if unknown:
         raise ValueError(f"a plan has no {sorted(unknown)}; it has {[*Plan.__dataclass_fields__]}")
+    _check(choices)
     if "tile" in choices:
         choices = {"screening_tile": choices["tile"], **choices}
     token = _overridden.set({**_overridden.get({}), **choices})
@@ -77,6 +82,22 @@ def planned(**choices: Any) -> Iterator[None]:
         yield
     finally:
         _overridden.reset(token)
+
+
+def _check(choices: dict[str, Any]) -> None:
+    """A `ValueError` for a choice that no plan can have."""
+    if "path" in choices:
+        one_of("path", choices["path"], ("plain", "dense", "tiles"))
+    if "screen" in choices and choices["screen"] not in SCREENS:
+        names = ", ".join(str(dtype) for dtype in SCREENS)
+        raise ValueError(f"screen must be one of {names}; got {choices['screen']!r}")
+    for name in ("tile", "screening_tile"):
+        shape = choices.get(name, (1, 1))
+        if not isinstance(shape, tuple) or len(shape) != 2:
+            raise ValueError(f"{name} must be rows and columns, such as (512, 1024); got {shape!r}")
+        for size in shape:
+            whole(name, size)
+    number("spare", choices.get("spare", 0), at_least=0.0)
 
 
 @cache

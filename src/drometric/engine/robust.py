@@ -26,6 +26,7 @@ from drometric.engine.problem import BOTH, Problem, scalar_gammas
 from drometric.engine.soft import soft_maximum_of
 from drometric.engine.spread import Spread
 from drometric.engine.strips import solve_by_strips
+from drometric.engine.tile_losses import UnboundedError
 from drometric.uncertainty import KL, PerAnchorKL
 
 SHARPEST = 1e-12
@@ -48,6 +49,8 @@ def solve(problem: Problem, arguments: Arguments, *, normalize: bool) -> Outcome
         return _in_tiles(_Pairs(layout, problem))
     except TooManyTiesError:
         return _streamed(problem, arguments, layout, normalize=normalize)
+    except UnboundedError:
+        return None
     except CoarseError:
         anchors = len(arguments.embeddings)
         return solve_by_strips(AnchorShares(problem, anchors, normalize), arguments)

@@ -21,11 +21,14 @@ from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
 from drometric.engine.screening import products, tile_buffer
-from drometric.engine.tile_losses import exponents, loss_range, tile_losses, weight_of_nothing
+from drometric.engine.tile_losses import (
+    WIDEST,
+    exponents,
+    loss_range,
+    tile_losses,
+    weight_of_nothing,
+)
 from drometric.pair_losses import PairLoss
-
-WIDEST = 75.0
-"""Exponents that stay within so much of each other need no running maximum in float32."""
 
 LINEAR, MEAN = 1e10, 1e12
 """From so many times the range of losses on, γ makes `e^x` `1 + x`, and a mean of the maximum."""

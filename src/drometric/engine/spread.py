@@ -22,12 +22,11 @@ from drometric.engine.judged import Judged, joined, judge
 from drometric.engine.kink import kept_pairs, near_kink
 from drometric.engine.layout import FINER, Layout, Tile
 from drometric.engine.plan import Plan
+from drometric.engine.problem import BOTH
 from drometric.engine.screening import products, tile_buffer
 from drometric.engine.tile_losses import tile_losses
 from drometric.pair_losses import PairLoss
 from drometric.uncertainty.chi_square import chi_square_worst_case
-
-SIGNS = (True, False)
 
 FAR = 4.0
 """How many variances the squared distance of the pivot from the mean may be."""
@@ -103,7 +102,7 @@ class Spread:
             if drop:
                 self.listed = kept_pairs(layout, pair_loss, self.listed)
         self.near = near_kink(layout, pair_loss, drop=drop)
-        self.in_tiles = SIGNS if layout.positives is None else (False,)
+        self.in_tiles = BOTH if layout.positives is None else (False,)
         self.pivot: float | None = None
 
     def contribution(self) -> Contribution | None:
@@ -167,7 +166,7 @@ class Spread:
         return self._exactly(found, n)
 
     def _hardest(self) -> Judged:
-        found = select(self.layout, self.pair_loss, dict.fromkeys(SIGNS, self.few), self.plan)
+        found = select(self.layout, self.pair_loss, dict.fromkeys(BOTH, self.few), self.plan)
         return joined(list(found.values()))
 
     def _exactly(self, found: Judged, n: int) -> Contribution:

@@ -19,7 +19,7 @@ from drometric.engine.contribution import average, evenly
 from drometric.engine.judged import Judged
 from drometric.engine.layout import Layout
 from drometric.engine.outcome import Outcome
-from drometric.engine.pair_list import PairList
+from drometric.engine.pair_list import PairList, by_place
 from drometric.engine.problem import Problem
 from drometric.engine.share import Share
 from drometric.engine.strips import solve_by_strips
@@ -46,7 +46,7 @@ def selected(problem: Problem, arguments: Arguments, *, normalize: bool) -> list
             new = judged if len(signs) == 2 else judged[judged.positive == signs[0]]
             kept[place] = _first(kept[place], new, k)
     found = [judged for judged in kept if judged is not None and len(judged)]
-    return [judged[_by_place(judged)] for judged in found]
+    return [judged[by_place(judged.pairs.row, judged.pairs.column)] for judged in found]
 
 
 def selected_weights(
@@ -62,15 +62,8 @@ def selected_weights(
         row = torch.cat((row, judged.pairs.row))
         column = torch.cat((column, judged.pairs.column))
         weight = torch.cat((weight, each))
-    order = column.argsort(stable=True)
-    order = order[row[order].argsort(stable=True)]
+    order = by_place(row, column)
     return row[order], column[order], weight[order].to(arguments.dtype)
-
-
-def _by_place(judged: Judged) -> Tensor:
-    """The order of pairs by row, then by column."""
-    order = judged.pairs.column.argsort(stable=True)
-    return order[judged.pairs.row[order].argsort(stable=True)]
 
 
 def _strips(problem: Problem, examples: Examples) -> Iterator[Judged]:

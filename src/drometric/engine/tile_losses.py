@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +10,14 @@ import torch
 from torch import Tensor
 
 from drometric.engine.layout import Layout, Tile
-from drometric.pair_losses import PairLoss, evaluate_sign, is_hinge
+from drometric.pair_losses import PairLoss, evaluate_shapes, evaluate_sign, is_hinge
+
+WIDEST = 75.0
+"""So far apart exponents may be in float32 under one base."""
+
+
+class UnboundedError(Exception):
+    """No number bounds the losses that a pair may have."""
 
 
 class TileLosses(NamedTuple):
@@ -55,11 +63,16 @@ def tile_losses(pair_loss: PairLoss, tile: Tile, similarity: Tensor) -> TileLoss
 
 
 def loss_range(layout: Layout, pair_loss: PairLoss, positive: bool) -> tuple[float, float]:
-    """The smallest and the largest loss that a pair of this sign can have; it is monotone."""
+    """The smallest and the largest loss that a pair of this sign can have; it is monotone.
+
+    A loss like -log s has none: then only the plain path will do.
+    """
     furthest = 1.001 * layout.rows.longest * layout.columns.longest
     ends = torch.tensor([-furthest, furthest], dtype=torch.float64)
-    losses, _ = pair_loss.positive(ends) if positive else pair_loss.negative(ends)
+    losses, _ = evaluate_shapes(pair_loss, ends, positive=positive)
     low, high = sorted(losses.tolist())
+    if not math.isfinite(high - low):
+        raise UnboundedError
     return low, high
 
 
